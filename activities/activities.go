@@ -27,7 +27,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // The pools of workers. Each has its own task queue, so that it can be scaled alone.
@@ -126,15 +125,15 @@ type Damage struct {
 	Mendable bool `json:"mendable,omitempty"`
 }
 
-// damageOf returns the detail of an error about damage. Registries, rules and the index can be
-// mended by a rebuild; raw objects and parts cannot. A missing object may have been deleted by
-// mistake, and can be put back.
+// damageOf returns the detail of an error about damage. The registry, rules, the index and what
+// waits can be mended by a rebuild; raw objects and parts cannot. A missing object may have been
+// deleted by mistake, and can be put back.
 func damageOf(err error) Damage {
 	if errors.Is(err, blob.ErrNotExist) {
 		return Damage{Mendable: true}
 	}
 	var c *codec.CorruptError
-	mendable := errors.As(err, &c) && slices.ContainsFunc([]string{"registry/", "rules/", "index/"},
+	mendable := errors.As(err, &c) && slices.ContainsFunc([]string{"registry/", "rules/", "index/", "pending/"},
 		func(prefix string) bool { return strings.HasPrefix(c.File, prefix) })
 	return Damage{Mendable: mendable}
 }
@@ -165,11 +164,6 @@ func finalError(err error) error {
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
 	case errors.As(err, &input):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrInput, nil)
-	case errors.Is(err, registry.ErrUnknownRun):
-		// The type makes the workflow remove the staging: its run is not registered, so that no
-		// ingest could finish with it.
-		return temporal.NewNonRetryableApplicationError(err.Error()+"; the registry of the dataset was restored, "+
-			"or the ingest withdrawn, since the ingest began: start the ingest again", ErrInput, nil)
 	case errors.As(err, &form), errors.As(err, &list), errors.As(err, &mixed), errors.As(err, &format):
 		return temporal.NewNonRetryableApplicationError(err.Error(), ErrLake, nil)
 	case errors.As(err, &stays):

@@ -30,11 +30,12 @@ type ClaimedPlan struct {
 
 // PlanIngest makes the calling workflow the owner of the staging of run, or of an earlier workflow
 // that failed before it finished the same ingest. There it lists the inputs of the batch, registers
-// the dataset and the ingest, and writes the plan with its splits.
-func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, deaths int) (ClaimedPlan, error) {
+// the dataset, and writes the plan with its splits. Start is when the workflow began.
+func (c *Control) PlanIngest(ctx context.Context, spec ingest.Spec, run string, start int64, deaths int) (ClaimedPlan, error) {
 	if err := c.check(spec.Lake); err != nil {
 		return ClaimedPlan{}, err
 	}
+	spec.Start = start
 	return c.plan(ctx, run, deaths, func(blob.Store) (ingest.Spec, error) { return spec, nil })
 }
 
@@ -87,8 +88,6 @@ func (c *Control) FinishIngest(ctx context.Context, lakeURL, run string, ask *Pu
 		if err != nil {
 			return Finished{}, err
 		}
-		// A publish makes the registry forget that the batch was retired.
-		r.Effect = effectOf(ctx, c.Store, run, r.BatchKey)
 		asked := ask != nil && askFor(ctx, c.Temporal, lakeURL, *ask, r)
 		return Finished{r, asked}, ctx.Err()
 	})

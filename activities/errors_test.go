@@ -14,13 +14,12 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // TestDamageThatARebuildMends checks after which damage an ingest can continue.
 func TestDamageThatARebuildMends(t *testing.T) {
 	for key, want := range map[string]bool{
-		lake.RegistryKey: true, registry.ShardKey(registry.ShardOf(3)): true, lake.SuffixListKey("x"): true,
+		lake.RegistryKey: true, "pending/3/1796032800123456789-run.json": true, lake.SuffixListKey("x"): true,
 		lake.StagingPrefix("r") + "plan.json": false, "urls/dataset_id=1/domain_prefix=any/part-b.parquet": false,
 	} {
 		var app *temporal.ApplicationError
@@ -36,7 +35,7 @@ func TestDamageThatARebuildMends(t *testing.T) {
 // the input, so that the staging stays.
 func TestIngestGoesOnWhenWhatIsMissingIsBack(t *testing.T) {
 	for key, advice := range map[string]string{
-		registry.ShardKey(registry.ShardOf(3)): "put it back", lake.SuffixListKey("x"): "put it back",
+		"pending/3/1796032800123456789-run.json": "put it back", lake.SuffixListKey("x"): "put it back",
 		"urls/dataset_id=1/domain_prefix=any/part-b.parquet": "put it back", "urls/staging/x": "put it back",
 		lake.StagingPrefix("r") + "splits/000000.json": "start the same ingest again",
 	} {
@@ -51,14 +50,6 @@ func TestIngestGoesOnWhenWhatIsMissingIsBack(t *testing.T) {
 	}
 }
 
-// TestRunThatIsNoLongerRegistered checks that the error tells what to do.
-func TestRunThatIsNoLongerRegistered(t *testing.T) {
-	err := finalError(fmt.Errorf("finish: %w: run %q", registry.ErrUnknownRun, "r"))
-	if !strings.Contains(err.Error(), "start the ingest again") {
-		t.Errorf("%v; want what to do", err)
-	}
-}
-
 // TestOnlyFaultsOfTheInputAreFinal lists which errors end an ingest at once, and which are retried
 // because a person or time can mend their cause.
 func TestOnlyFaultsOfTheInputAreFinal(t *testing.T) {
@@ -70,7 +61,6 @@ func TestOnlyFaultsOfTheInputAreFinal(t *testing.T) {
 		{&ingest.InputError{Object: "s3://in/x", Reason: "denied", Err: blob.ErrDenied}, ErrInput},
 		{blob.OpError("get", "s3://b", "k", blob.ErrNotExist), ErrCorrupt},
 		{&ingest.InputError{Object: "s3://in/x", Reason: "no such object", Err: blob.ErrNotExist}, ErrInput},
-		{fmt.Errorf("finish ingest of batch %q: %w: run %q", "b", registry.ErrUnknownRun, "r"), ErrInput},
 		{codec.Corrupt("f", "seal", 0, "a", "b"), ErrCorrupt},
 		{blob.OpError("read", "s3://b", "k", blob.ErrRange), ErrCorrupt},
 		{&lake.FormError{}, ErrLake},

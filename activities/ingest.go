@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/effect"
 )
 
 // Normalize is the pool that reads raw objects.
@@ -56,20 +55,9 @@ func (n *Normalize) IngestSmall(
 		return FinishedSmall{}, err
 	}
 	return withHeartbeat(ctx, n.Memory, smallMemory, func(ctx context.Context, _ func(any)) (FinishedSmall, error) {
-		r.Finish.Effect = effectOf(ctx, n.Store, run, r.Finish.BatchKey)
 		asked := ask != nil && askFor(ctx, n.Temporal, lakeURL, *ask, r.Finish)
 		return FinishedSmall{r, asked}, ctx.Err()
 	})
-}
-
-// effectOf returns what the ingest of a run did to its dataset. It is only told, so what cannot be
-// read is no reason to repeat a step: the result is nil then.
-func effectOf(ctx context.Context, store blob.Store, run, key string) *effect.Effect {
-	e, err := effect.Of(ctx, store, run, key)
-	if err != nil {
-		return nil
-	}
-	return e
 }
 
 // withPages runs a step that reads raw objects. If pages of Parquet need more memory than usual, it

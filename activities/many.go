@@ -1,7 +1,6 @@
 package activities
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,15 +14,17 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/pending"
 )
 
 // PlanMany lists the inputs of an ingest of many datasets, registers those that have changed, and
-// writes the plan. The calling workflow becomes the owner of the run's staging.
-func (c *Control) PlanMany(ctx context.Context, spec many.Spec, run string, deaths int) (many.Summary, error) {
+// writes the plan. The calling workflow, which began at start, becomes the owner of the run's
+// staging.
+func (c *Control) PlanMany(ctx context.Context, spec many.Spec, run string, start int64, deaths int) (many.Summary, error) {
 	if err := c.check(spec.Lake); err != nil {
 		return many.Summary{}, err
 	}
+	spec.Start = start
 	s := step{run: run, name: "plan", deaths: deaths}
 	return contained(ctx, &c.Lake, s, planMemory, func(ctx context.Context, store blob.Store, _ func(any)) (many.Summary, error) {
 		owner, err := c.owner(ctx)
@@ -110,7 +111,11 @@ func (c *Control) FinishMany(
 		}
 		if out.Ingested == 0 {
 			// An earlier ingest may have asked for no publish, or its publish may have failed.
-			waiting, _, err := registry.PendingBatches(ctx, c.Store, func(int, error) {})
+			state, err := pending.Look(ctx, c.Store)
+			if err != nil {
+				return out, err
+			}
+			waiting, err := state.Unpublished(ctx)
 			if err != nil || len(waiting) == 0 {
 				return out, err
 			}
@@ -120,56 +125,23 @@ func (c *Control) FinishMany(
 	})
 }
 
-// Withdrawn is the result of WithdrawMany.
-type Withdrawn struct {
-	// Version is a version that has some of the batches already, Published their number.
-	Version   string `json:"version,omitempty"`
-	Published int    `json:"published,omitempty"`
-}
-
-// WithdrawMany makes sure that what a run of an ingest of many datasets has ingested is never
-// published, as Withdraw does.
-func (c *Control) WithdrawMany(ctx context.Context, lakeURL, run string) (Withdrawn, error) {
-	if err := c.check(lakeURL); err != nil {
-		return Withdrawn{}, err
-	}
-	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (Withdrawn, error) {
-		// First what is not finished: nothing of it can be published then.
-		finished, err := many.Abandon(ctx, c.Store, run)
-		if err != nil {
-			return Withdrawn{}, err
-		}
-		var out Withdrawn
-		for _, o := range finished {
-			version, err := published.Withdraw(ctx, c.Store, o.DatasetID, o.Batch, cmp.Or(o.Run, run), o.Digest)
-			if err != nil {
-				return Withdrawn{}, err
-			}
-			if version != "" {
-				out.Version = version
-				out.Published++
-			}
-		}
-		return out, nil
-	})
-}
-
-// findReported looks for the batches in the reports below a prefix. Version is the current version
+// findReported looks for the batches in the reports of a request. Version is the current version
 // if that has all of them but those that are damaged, which Damaged names.
-func findReported(ctx context.Context, store blob.Store, reports, seen string) (Look, error) {
-	all, err := many.ReadReports(ctx, store, reports)
+func findReported(ctx context.Context, store blob.Store, req PublishRequest, seen string) (Look, error) {
+	all, err := many.ReadReports(ctx, store, req.Report)
 	if err != nil {
 		return Look{}, err
 	}
-	var refs []segment.BatchRef
+	var ingests []published.Ingest
 	var names []string
 	for _, o := range all {
 		if o.Error == "" {
-			refs = append(refs, segment.BatchRef{DatasetID: o.DatasetID, Batch: o.Batch, Digest: o.Digest})
+			ref := segment.BatchRef{DatasetID: o.DatasetID, Batch: o.Batch, Digest: o.Digest}
+			ingests = append(ingests, published.Ingest{BatchRef: ref, Start: req.Start})
 			names = append(names, o.Dataset)
 		}
 	}
-	found, err := published.FindAll(ctx, store, refs)
+	found, err := published.FindAll(ctx, store, ingests)
 	if err != nil {
 		return Look{}, err
 	}
@@ -178,7 +150,7 @@ func findReported(ctx context.Context, store blob.Store, reports, seen string) (
 	for i, v := range found {
 		if v == "" {
 			// It may be another ingest's by now, or damaged.
-			f, err := published.Find(ctx, store, refs[i], seen)
+			f, err := published.Find(ctx, store, ingests[i], seen)
 			out.Seen = f.Current
 			switch {
 			case err != nil, !f.Published && f.Damage == "":

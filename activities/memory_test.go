@@ -172,7 +172,7 @@ func TestPlanIngestWaitsForItsMemory(t *testing.T) {
 	close(stop) // ends the wait
 	env.SetWorkerStopChannel(stop)
 	env.RegisterActivity(control.PlanIngest)
-	_, err = env.ExecuteActivity(control.PlanIngest, ingest.Spec{Lake: "mem://lake", Dataset: "d", Inputs: []string{"/nowhere"}}, "run", 0)
+	_, err = env.ExecuteActivity(control.PlanIngest, ingest.Spec{Lake: "mem://lake", Dataset: "d", Inputs: []string{"/nowhere"}}, "run", int64(1), 0)
 	var app *temporal.ApplicationError
 	if !errors.As(err, &app) || app.Type() != "WorkerStops" {
 		t.Errorf("error %v, want that the worker stops", err)

@@ -15,7 +15,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/many"
 )
 
 const (
@@ -58,7 +57,7 @@ func (c *Control) CleanUp(ctx context.Context, lakeURL, run string) error {
 			return struct{}{}, temporal.NewNonRetryableApplicationError(
 				fmt.Sprintf("the staging of run %s belongs to workflow %s, not to %s", run, owner.WorkflowID, id), ErrInput, nil)
 		}
-		return struct{}{}, many.Cleanup(ctx, c.Store, run)
+		return struct{}{}, ingest.Cleanup(ctx, c.Store, run)
 	})
 	return err
 }
@@ -103,7 +102,7 @@ func (c *Control) sweep(ctx context.Context, opt ingest.SweepOptions) (ingest.Sw
 			return ingest.RunUnknown, err
 		}
 		return runState(e, now), nil
-	}, many.Cleanup)
+	}, ingest.Cleanup)
 }
 
 // errSweep is the type of the error of a sweep that failed.

@@ -20,6 +20,8 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 )
 
 // PublishRequest asks the publisher of a lake for a version. The publisher tells the workflow that
@@ -29,8 +31,10 @@ type PublishRequest struct {
 	RunID      string `json:"run_id,omitempty"`
 	DatasetID  uint32 `json:"dataset_id,omitempty"`
 	Batch      string `json:"batch,omitempty"`
-	// Digest names the content of the batch. It is empty if any later content will do.
+	// Digest names the content of the batch, Start is when its ingest began. Content of an ingest
+	// that began later will do, too.
 	Digest string `json:"digest,omitempty"`
+	Start  int64  `json:"start,omitempty"`
 	// Report is the prefix of the reports of an ingest of many datasets, which waits for the
 	// version that holds all batches in them. Digest is the same then, and DatasetID and Batch are
 	// empty.
@@ -39,9 +43,9 @@ type PublishRequest struct {
 	Deadline string `json:"deadline,omitempty"`
 }
 
-// ref returns the batch of a request.
-func (r *PublishRequest) ref() segment.BatchRef {
-	return segment.BatchRef{DatasetID: r.DatasetID, Batch: r.Batch, Digest: r.Digest}
+// ingest returns the ingest of a request.
+func (r *PublishRequest) ingest() published.Ingest {
+	return published.Ingest{BatchRef: segment.BatchRef{DatasetID: r.DatasetID, Batch: r.Batch, Digest: r.Digest}, Start: r.Start}
 }
 
 // Published is the answer to an ingest: the version that holds its batch, or why none ever will.
@@ -101,9 +105,7 @@ func requestPublish(ctx context.Context, c client.Client, lakeURL string, req Pu
 // askFor sends the request for a publish of a batch that has been finished, and reports whether
 // that succeeded. If it failed, the workflow repeats the request and not the whole step.
 func askFor(ctx context.Context, c client.Client, lakeURL string, req PublishRequest, finished ingest.FinishResult) bool {
-	if finished.Current { // else any later content of the batch will do
-		req.Digest = finished.Digest
-	}
+	req.Digest = finished.Digest
 	return requestPublish(ctx, c, lakeURL, req) == nil
 }
 
@@ -144,8 +146,8 @@ type Look struct {
 // FindVersion tells a waiting ingest whether a version holds its batch, or all batches in its
 // reports but those that no version can hold, and what the publisher does. Seen is the version that
 // the last call saw. It costs one small read until there is another version; then, and while the
-// lake has none, it reads the order of ingests and looks at each part of the batch. A lake that
-// cannot be read is a reason, not an error: the batch is sound.
+// lake has none, it reads what waits of the dataset and looks at each part of the batch. A lake
+// that cannot be read is a reason, not an error: the batch is sound.
 func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRequest, seen string) (Look, error) {
 	if err := c.check(lakeURL); err != nil {
 		return Look{}, err
@@ -167,9 +169,9 @@ func (c *Control) FindVersion(ctx context.Context, lakeURL string, req PublishRe
 // find looks for the version that a request waits for.
 func find(ctx context.Context, store blob.Store, req PublishRequest, seen string) (Look, error) {
 	if req.Report != "" {
-		return findReported(ctx, store, req.Report, seen)
+		return findReported(ctx, store, req, seen)
 	}
-	found, err := published.Find(ctx, store, req.ref(), seen)
+	found, err := published.Find(ctx, store, req.ingest(), seen)
 	out := Look{Seen: found.Current, Error: found.Damage}
 	if found.Published {
 		out.Version = found.Current
@@ -226,11 +228,11 @@ type Answers struct {
 
 // tell is TellIngests.
 func tell(ctx context.Context, store blob.Store, c client.Client, a Answers) error {
-	refs := make([]segment.BatchRef, len(a.Requests))
+	ingests := make([]published.Ingest, len(a.Requests))
 	for i := range a.Requests {
-		refs[i] = a.Requests[i].ref()
+		ingests[i] = a.Requests[i].ingest()
 	}
-	found, err := published.FindAll(ctx, store, refs)
+	found, err := published.FindAll(ctx, store, ingests)
 	if err != nil {
 		return err
 	}
@@ -239,7 +241,7 @@ func tell(ctx context.Context, store blob.Store, c client.Client, a Answers) err
 	for i, req := range a.Requests {
 		answer := Published{Version: found[i], Digest: req.Digest}
 		if req.Report != "" {
-			look, err := findReported(ctx, store, req.Report, "")
+			look, err := findReported(ctx, store, req, "")
 			if err != nil && !lake.IsDamage(err) {
 				return err
 			}
@@ -248,7 +250,7 @@ func tell(ctx context.Context, store blob.Store, c client.Client, a Answers) err
 			}
 		}
 		if at := slices.IndexFunc(a.Skipped, func(s publish.Skipped) bool {
-			return s.Damages(refs[i])
+			return s.Damages(ingests[i].BatchRef)
 		}); at >= 0 && answer.Version == "" {
 			answer.Error = a.Skipped[at].Reason
 		}
@@ -271,13 +273,17 @@ func tell(ctx context.Context, store blob.Store, c client.Client, a Answers) err
 	return g.Wait()
 }
 
-// Withdraw makes sure that what a run ingested is never published. It returns the version that
-// holds the batch already, if there is one. Digest is that of the batch, "" if it is not known.
-func (c *Control) Withdraw(ctx context.Context, lakeURL string, dataset uint32, batch, run, digest string) (string, error) {
+// HasFinished reports whether an ingest has left its batch to a publish, or a version has it. Of a
+// run without staging it is not changed any more.
+func (c *Control) HasFinished(ctx context.Context, lakeURL string, req PublishRequest) (bool, error) {
 	if err := c.check(lakeURL); err != nil {
-		return "", err
+		return false, err
 	}
-	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (string, error) {
-		return published.Withdraw(ctx, c.Store, dataset, batch, run, digest)
+	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (bool, error) {
+		s, err := pending.Look(ctx, c.Store, req.DatasetID)
+		if err != nil {
+			return false, err
+		}
+		return s.Has(ctx, manifest.BatchName{DatasetID: req.DatasetID, Batch: req.Batch}, req.Start)
 	})
 }

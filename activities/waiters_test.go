@@ -29,7 +29,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // service answers the one request that the activities send without the client's methods.
@@ -82,12 +81,7 @@ func do[T any](t *testing.T, activity any, args ...any) (out T, err error) {
 // digest returns the digest of the batch of dataset 1 that was ingested last.
 func digest(t *testing.T, store blob.Store, batch string) string {
 	t.Helper()
-	ingests, err := registry.Ingests(t.Context(), store, 1)
-	all := ingests[batch]
-	if err != nil || len(all) == 0 {
-		t.Fatal(all, err)
-	}
-	return all[len(all)-1].Digest
+	return testlake.Finished(t, store, 1, batch).Digest
 }
 
 // TestOnlyWhatIsTrueIsTold publishes one of five batches. The list of skipped batches is cut
@@ -112,7 +106,8 @@ func TestOnlyWhatIsTrueIsTold(t *testing.T) {
 			return nil
 		})
 	request := func(id, batch string) PublishRequest {
-		return PublishRequest{WorkflowID: id, RunID: "r", DatasetID: 1, Batch: batch, Digest: digest(t, control.Store, batch)}
+		return PublishRequest{WorkflowID: id, RunID: "r", DatasetID: 1, Batch: batch, Digest: digest(t, control.Store, batch),
+			Start: testlake.Finished(t, control.Store, 1, batch).Start}
 	}
 	if _, err := do[any](t, control.TellIngests, control.URL,
 		[]PublishRequest{request("gone", "good"), request("w1", "good"), request("w2", "listed"), request("w3", "cut"),
@@ -121,7 +116,7 @@ func TestOnlyWhatIsTrueIsTold(t *testing.T) {
 			{DatasetID: 1, Batch: "listed", Reason: "damaged", Digest: digest(t, control.Store, "listed")},
 			{DatasetID: 1, Batch: "next", Reason: "damaged", Digest: "another"},
 			{DatasetID: 1, Batch: "cut", Reason: "another batch of its segment is damaged"},
-			{DatasetID: 1, Reason: "the order of ingests is damaged"},
+			{DatasetID: 1, Reason: "what waits is damaged"},
 		}); err != nil {
 		t.Fatal(err)
 	}
@@ -209,6 +204,7 @@ func TestLostVersionIsNoFaultOfTheBatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	req := PublishRequest{DatasetID: 1, Batch: "b", Digest: digest(t, control.Store, "b")}
+	req.Start = testlake.Finished(t, control.Store, 1, "b").Start
 	got, err := do[Look](t, control.FindVersion, control.URL, req, "")
 	if err != nil || got.Error != "" || !got.Ask || !strings.Contains(got.Reason, key) {
 		t.Errorf("%+v, %v", got, err)
@@ -241,7 +237,7 @@ func TestFullPublisherGetsNoRequest(t *testing.T) {
 func (c *Control) staged(t *testing.T, run, workflow string, in ingest.Owner) {
 	t.Helper()
 	in.WorkflowID = workflow
-	if _, err := ingest.Claim(t.Context(), c.Store, run, ingest.Spec{Dataset: "d", Inputs: []string{"/in"}}, in, nil); err != nil {
+	if err := ingest.Own(t.Context(), c.Store, run, in); err != nil {
 		t.Fatal(err)
 	}
 }

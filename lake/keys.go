@@ -5,9 +5,8 @@
 // # Keys
 //
 //	registry/datasets.json                                names and ids of datasets   (mutable)
-//	registry/ledger/{shard}.json                          ledger: order of ingests     (mutable)
 //	registry/datasets.copy.json                           copy of the first, to restore it (mutable)
-//	registry/pieces/{hh}/{digest}                         what grows of these (package pieces)
+//	registry/pieces/{hh}/{digest}                         the datasets (package pieces)
 //	registry/taken.json, registry/taken/{hh}/{digest}     what ingests of many datasets have read
 //	registry/domain64.json, registry/domain64/{hh}/{digest}
 //	                                                      numbers of exports (package numbers)
@@ -18,6 +17,7 @@
 //	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments
 //	rejects/dataset_id={id}/{batch}-{digest}.ndjson.zst   list of rejected records
 //	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
+//	pending/{dataset}/{start}-{run}.json                  what waits to be published (package pending)
 //	reports/{run}/{round}.ndjson.zst                      outcomes of an ingest of many datasets
 //	staging/{run}/…                                       between the steps of a run; then removed
 //	frontier/visits/{dataset}/…                           visits of a crawl, to be ingested (package feed)
@@ -28,13 +28,13 @@
 //
 // # Writers and their order
 //
-// An ingest (package lake/ingest) registers its dataset and itself, writes parts, postings and the
-// list of rejects, then the batch record, and finishes with FinishIngest. A publish (package
-// indexbuild/publish) starts from the batch records that PendingBatches names. So an object exists
-// before anything names it.
+// An ingest (package lake/ingest) registers its dataset, writes parts, postings and the list of
+// rejects, then the batch record, and then a document that names it (package lake/pending). A
+// publish (package indexbuild/publish) starts from these documents. So an object exists before
+// anything names it.
 //
-// The registry's documents are replaced by conditional put. All other objects are immutable and
-// named by a digest: public suffix lists by that of their identity, the others by that of their
+// The registry's document is replaced by conditional put. All other objects are immutable and named
+// by a digest: public suffix lists by that of their identity, the others by that of their
 // content. Their bytes depend on the input alone, not on splits, workers or retries, so a step that
 // runs twice writes the same objects twice.
 package lake

@@ -139,7 +139,7 @@ type IngestResult struct {
 	Dataset   string `json:"dataset"`
 	DatasetID uint32 `json:"dataset_id"`
 	Batch     string `json:"batch"`
-	// Run is the run that has registered the batch, and Digest the digest of the batch record.
+	// Run is the run whose staging the ingest used, and Digest the digest of the batch record.
 	Run    string `json:"run,omitempty"`
 	Digest string `json:"digest"`
 	// Objects is the number of objects that were read, Bytes their size as stored, and Records the
@@ -176,8 +176,8 @@ type IngestResult struct {
 	// Unchanged means that the batch had the same content before. Its objects were written again,
 	// which repairs damaged ones.
 	Unchanged bool `json:"unchanged,omitempty"`
-	// Superseded means that an ingest of the same batch that was registered later finished first.
-	// The batch keeps that ingest's content.
+	// Superseded means that an ingest of the same batch that began later finished first, or that
+	// the batch was retired since. The batch keeps that ingest's content.
 	Superseded bool `json:"superseded,omitempty"`
 	// Effect says whether the batch is new in the dataset or took the place of an earlier ingest,
 	// and what the dataset has besides. It is nil if that could not be read.
@@ -312,36 +312,28 @@ func resumable(err error) bool {
 	return true
 }
 
-// abandon ends a cancelled ingest such that nothing of it is ever published. If a version has the
-// batch already, the cancellation came too late, and the result says so.
+// began is when the workflow began, by Temporal's clock. It orders the ingests of a batch.
+func began(ctx workflow.Context) int64 { return workflow.GetInfo(ctx).WorkflowStartTime.UnixNano() }
+
+// abandon ends a cancelled ingest. Of one that has not finished nothing is left. What has finished
+// is published nevertheless, and the result says so.
 func (f *ingestFlow) abandon(ctx workflow.Context) (*IngestResult, error) {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	var version string
-	if f.Plan.Batch != "" {
-		digest := ""
-		if f.Result != nil {
-			digest = f.Result.Digest
-		}
+	f.steps.cleanUp(ctx, f.Run)
+	finished := f.Result != nil
+	if !finished && f.Plan.Batch != "" { // the step that finishes it may have been under way
 		if err := f.steps.each(f.steps.limit).run(
-			ctx, activities.PoolControl, &version, (*activities.Control)(nil).Withdraw,
-			f.Lake, f.Plan.DatasetID, f.Plan.Batch, f.Run, digest,
+			ctx, activities.PoolControl, &finished, (*activities.Control)(nil).HasFinished, f.Lake, f.request(ctx),
 		); err != nil {
 			return nil, temporal.NewNonRetryableApplicationError(fmt.Sprintf(
-				"cancelled, but batch %s may still be published; reset this workflow or start it again and cancel it: %s",
-				f.Plan.Batch, message(err)), activities.ErrPublish, nil)
+				"cancelled, but batch %s may still be published: %s", f.Plan.Batch, message(err)), activities.ErrPublish, nil)
 		}
 	}
-	f.steps.cleanUp(ctx, f.Run)
-	late := fmt.Sprintf("the cancellation came too late: version %s has the batch", version)
-	switch {
-	case version == "":
+	if !finished {
 		return nil, temporal.NewCanceledError("nothing of the ingest is published")
-	case f.Result == nil:
-		return nil, temporal.NewCanceledError(late)
 	}
-	f.Result.Version, f.Result.Notes = version, append(f.Result.Notes, late)
-	f.Progress.enter(ctx, StageDone)
-	return f.Result, nil
+	return nil, temporal.NewCanceledError(fmt.Sprintf(
+		"the cancellation came too late: batch %s is finished, and the next publish adds it; \"starter retire\" takes it out", f.Plan.Batch))
 }
 
 // run takes the batch to its record, step by step. With a long history it returns an error that
@@ -422,7 +414,7 @@ func (f *ingestFlow) run(ctx workflow.Context) (*IngestResult, error) {
 // request returns the request for a publish of the batch, without its digest.
 func (f *ingestFlow) request(ctx workflow.Context) activities.PublishRequest {
 	info := workflow.GetInfo(ctx).WorkflowExecution
-	return activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, DatasetID: f.Plan.DatasetID, Batch: f.Plan.Batch}
+	return activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, DatasetID: f.Plan.DatasetID, Batch: f.Plan.Batch, Start: f.Plan.Start}
 }
 
 // ask returns the request that the step that finishes the batch sends to the publisher, nil if it
@@ -443,7 +435,7 @@ func (f *ingestFlow) plan(ctx workflow.Context) error {
 	if f.List != nil {
 		err = f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanLarge, f.Lake, f.List, f.Run)
 	} else {
-		err = f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run)
+		err = f.steps.move(ctx, activities.PoolControl, &p, (*activities.Control)(nil).PlanIngest, f.Spec, f.Run, began(ctx))
 	}
 	if err == nil {
 		f.Run, f.Plan, f.Dataset = p.Run, p.Plan, cmp.Or(f.Dataset, p.Dataset)

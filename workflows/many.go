@@ -40,6 +40,8 @@ type IngestManyState struct {
 	Reason string `json:"reason,omitempty"`
 	// Finished are the sums of what has been reported.
 	Finished many.Finished `json:"finished"`
+	// LargeDone tells that a large list has finished.
+	LargeDone bool `json:"large_done,omitempty"`
 	// Until is the ingest's deadline.
 	Until time.Time `json:"until,omitzero"`
 }
@@ -105,8 +107,8 @@ type manyFlow struct {
 }
 
 // IngestManyWorkflow ingests many datasets: each file, or each folder, of the inputs. Small lists
-// share activities. Large ones are child workflows, IngestWorkflows. What is done is finished in
-// the registry at the end and, in a long run, after finishAfter, again and again, and a publish is
+// share activities. Large ones are child workflows, IngestWorkflows. What is done is left to a
+// publish at the end and, in a long run, after finishAfter, again and again, and a publish is
 // requested each time. A list that fails is named in the result and stops no other.
 func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyResult, error) {
 	if in.problem != "" {
@@ -145,7 +147,7 @@ func IngestManyWorkflow(ctx workflow.Context, in IngestManyInput) (*IngestManyRe
 	case workflow.IsContinueAsNewError(err):
 		return nil, err
 	case ctx.Err() != nil:
-		return nil, f.withdraw(ctx)
+		return nil, f.abandon(ctx)
 	case err != nil:
 		f.steps.cleanUp(ctx, f.Run)
 		return nil, err
@@ -159,7 +161,7 @@ func (f *manyFlow) run(ctx workflow.Context) (*IngestManyResult, error) {
 	p := &f.Progress
 	if p.Stage == StagePlan {
 		if err := f.steps.move(
-			ctx, activities.PoolControl, &f.Plan, (*activities.Control)(nil).PlanMany, f.Spec, f.Run,
+			ctx, activities.PoolControl, &f.Plan, (*activities.Control)(nil).PlanMany, f.Spec, f.Run, began(ctx),
 		); err != nil {
 			return nil, err
 		}
@@ -292,8 +294,10 @@ func (f *manyFlow) large(ctx workflow.Context, number int) error {
 		return err
 	case err != nil:
 		o, p.Failed = many.Outcome{Error: message(err)}, 1
+	default:
+		f.LargeDone = true
 	}
-	// Also after a cancellation, which withdraws the lists whose outcomes are known.
+	// Also after a cancellation: the list is finished.
 	noting, _ := workflow.NewDisconnectedContext(ctx)
 	if err := f.steps.each(max(tidyLimit, left)).run(
 		noting, activities.PoolControl, nil, (*activities.Control)(nil).NoteLarge, f.Lake, list, o,
@@ -328,7 +332,7 @@ func (f *manyFlow) finishNowAndThen(ctx workflow.Context) {
 // request returns the request for a publish of everything that the run has reported.
 func (f *manyFlow) request(ctx workflow.Context) activities.PublishRequest {
 	info, reports := workflow.GetInfo(ctx).WorkflowExecution, many.ReportPrefix(f.Run)
-	return activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, Report: reports, Digest: reports}
+	return activities.PublishRequest{WorkflowID: info.ID, RunID: info.RunID, Report: reports, Digest: reports, Start: f.Plan.Start}
 }
 
 // finish finishes what is done, with last everything, and asks for a publish. The workflow waits
@@ -371,21 +375,14 @@ func (f *manyFlow) continueAsNew(ctx workflow.Context) error {
 	return workflow.NewContinueAsNewError(ctx, IngestManyWorkflow, next)
 }
 
-// withdraw ends a cancelled ingest such that nothing of it is published, and returns its error.
-func (f *manyFlow) withdraw(ctx workflow.Context) error {
+// abandon ends a cancelled ingest and returns its error. What it has finished is published
+// nevertheless.
+func (f *manyFlow) abandon(ctx workflow.Context) error {
 	ctx, _ = workflow.NewDisconnectedContext(ctx)
-	var w activities.Withdrawn
-	if err := f.steps.each(f.steps.limit).run(
-		ctx, activities.PoolControl, &w, (*activities.Control)(nil).WithdrawMany, f.Lake, f.Run,
-	); err != nil {
-		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
-			"cancelled, but its datasets may still be published; reset this workflow or start it again and cancel it: %s",
-			message(err)), activities.ErrPublish, nil)
-	}
 	f.steps.cleanUp(ctx, f.Run)
-	if w.Published > 0 {
-		return temporal.NewCanceledError(fmt.Sprintf("the cancellation came too late for %d datasets: version %s has them",
-			w.Published, w.Version))
+	if f.Finished.Ingested > 0 || f.LargeDone {
+		return temporal.NewCanceledError("the cancellation came too late for the datasets that were finished, which the next " +
+			"publish adds; \"starter retire\" takes them out")
 	}
 	return temporal.NewCanceledError("nothing of the ingest is published")
 }

@@ -37,7 +37,6 @@ type manyFakes struct {
 	running  int
 	reported int // lists that were reported
 	finishes []finishCall
-	withdrew int
 }
 
 // finishCall is a call of FinishMany.
@@ -53,7 +52,7 @@ func newManyFakes(t *testing.T) *manyFakes {
 	s.plan = many.Summary{Datasets: 1010, Unchanged: 7, Objects: 1003, Bytes: 5000, Groups: 100, Large: 3, Window: 8, LargeAtOnce: 4}
 	s.env.RegisterWorkflow(IngestWorkflow)
 	a := mock.Anything
-	s.env.OnActivity("PlanMany", a, a, a, a).Return(func(context.Context, many.Spec, string, int) (many.Summary, error) {
+	s.env.OnActivity("PlanMany", a, a, a, a, a).Return(func(context.Context, many.Spec, string, int64, int) (many.Summary, error) {
 		return s.plan, nil
 	}).Maybe()
 	s.env.OnActivity("IngestGroup", a, a, a, a, a).Return(func(_ context.Context, _, _ string, group, _ int) (p many.Progress, err error) {
@@ -113,14 +112,6 @@ func newManyFakes(t *testing.T) *manyFakes {
 			if ask.WorkflowID != "" && s.publishVersion != "" {
 				s.env.SignalWorkflow(activities.PublishedSignal, activities.Published{Version: s.publishVersion, Digest: ask.Digest})
 			}
-		}
-		return out, nil
-	}).Maybe()
-	s.env.OnActivity("WithdrawMany", a, a, a).Return(func(context.Context, string, string) (activities.Withdrawn, error) {
-		s.withdrew++
-		out := activities.Withdrawn{Version: s.withdrawnIn}
-		if s.withdrawnIn != "" {
-			out.Published = 5
 		}
 		return out, nil
 	}).Maybe()
@@ -318,19 +309,18 @@ func TestTypedStateIsRejected(t *testing.T) {
 	}
 }
 
-func TestCancelledIngestOfManyIsWithdrawn(t *testing.T) {
+func TestCancelledIngestOfManyLeavesNothingUnfinished(t *testing.T) {
 	for _, c := range []struct {
-		name, after, version string
-		noted                bool // a large list that was finished before it could be cancelled
+		name, after string
+		late        bool // some of it was finished before
 	}{
-		{"while it reads", "NormalizeSplit", "", false},
-		{"as a large list is cleaned up", "FinishIngest", "", true},
-		{"while it waits", "FinishMany", "", true},
-		{"too late", "FinishMany", "v5", true},
+		{"while it reads", "NormalizeSplit", false},
+		{"as a large list is cleaned up", "FinishIngest", true},
+		{"while it waits", "FinishMany", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newManyFakes(t)
-			s.publishVersion, s.withdrawnIn = "", c.version
+			s.publishVersion = ""
 			cancelled := false
 			s.env.SetOnActivityCompletedListener(func(info *activity.Info, _ converter.EncodedValue, _ error) {
 				if info.ActivityType.Name == c.after && !cancelled {
@@ -345,11 +335,11 @@ func TestCancelledIngestOfManyIsWithdrawn(t *testing.T) {
 			}
 			var cancel *temporal.CanceledError
 			var detail string
-			if errors.As(err, &cancel) && cancel.Details(&detail) != nil || strings.Contains(detail, "too late") != (c.version != "") {
+			if errors.As(err, &cancel) && cancel.Details(&detail) != nil || strings.Contains(detail, "too late") != c.late {
 				t.Errorf("detail %q", detail)
 			}
-			if s.withdrew != 1 || c.noted != (len(s.noted) > 0) {
-				t.Errorf("withdrew %d times, noted %+v", s.withdrew, s.noted)
+			if c.late != (len(s.noted) > 0) {
+				t.Errorf("noted %+v", s.noted)
 			}
 			if !slices.Contains(s.cleaned, "") {
 				t.Errorf("cleaned %q", s.cleaned)

@@ -59,13 +59,13 @@ func TestTheDateOfASchedule(t *testing.T) {
 				}
 			}
 			got := "no plan"
-			env.OnActivity("PlanIngest", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(
-				func(_ context.Context, spec ingest.Spec, _ string, _ int) (activities.ClaimedPlan, error) {
+			env.OnActivity("PlanIngest", mock.Anything, mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(
+				func(_ context.Context, spec ingest.Spec, _ string, _ int64, _ int) (activities.ClaimedPlan, error) {
 					got = spec.Date
 					return activities.ClaimedPlan{}, enough
 				}).Maybe()
-			env.OnActivity("PlanMany", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(
-				func(_ context.Context, spec many.Spec, _ string, _ int) (many.Summary, error) {
+			env.OnActivity("PlanMany", mock.Anything, mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(
+				func(_ context.Context, spec many.Spec, _ string, _ int64, _ int) (many.Summary, error) {
 					got = spec.Date
 					return many.Summary{}, enough
 				}).Maybe()

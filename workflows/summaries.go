@@ -49,8 +49,7 @@ var summaries = map[string]string{
 	"VerifyLake":        "verify the lake",
 	"VerifyMigration":   "compare the frontier with its source",
 	"VerifySegment":     "verify a segment",
-	"Withdraw":          "withdraw the ingest",
-	"WithdrawMany":      "withdraw the ingests",
+	"HasFinished":       "look whether the ingest has finished",
 }
 
 // nameOf returns the name of an activity, which is a method.

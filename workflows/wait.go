@@ -80,9 +80,7 @@ func (s *steps) version(
 // publish waits for the version that holds the batch.
 func (f *ingestFlow) publish(ctx workflow.Context) (version string, err error) {
 	req := f.request(ctx)
-	if !f.Result.Superseded { // else any later content of the batch will do
-		req.Digest = f.Result.Digest
-	}
+	req.Digest = f.Result.Digest
 	look, err := f.steps.version(ctx, req, f.Result.Digest, f.asked, func(reason string) {
 		f.Progress.Waiting, f.Progress.Updated = reason, workflow.Now(ctx)
 	})

@@ -53,11 +53,10 @@ type fakes struct {
 	sweep          func() error
 	unasked        bool // activities that finish batches fail to ask for a publish
 	small          func(deaths int) (ingest.SmallResult, error)
-	claims         string   // the run that is claimed, if it is another
-	planned        string   // the run of the plan
-	finished       int      // calls of FinishIngest
-	withdrawn      []string // batches with their digests
-	withdrawnIn    string   // the version that has the batch already
+	claims         string // the run that is claimed, if it is another
+	planned        string // the run of the plan
+	finished       int    // calls of FinishIngest
+	hasFinished    bool   // what HasFinished returns
 	looks          []time.Time
 	look           func(req activities.PublishRequest, seen string) activities.Look
 }
@@ -74,7 +73,7 @@ func newFakes(t *testing.T) *fakes {
 	s.env.RegisterActivity(&activities.Index{})
 	s.env.RegisterActivity(&activities.Publish{})
 	a := mock.Anything
-	s.env.OnActivity("PlanIngest", a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int) (activities.ClaimedPlan, error) {
+	s.env.OnActivity("PlanIngest", a, a, a, a, a).Return(func(_ context.Context, spec ingest.Spec, run string, _ int64, _ int) (activities.ClaimedPlan, error) {
 		s.planned = cmp.Or(s.claims, run)
 		return activities.ClaimedPlan{Run: s.planned, Plan: ingest.PlanSummary{DatasetID: 7, Batch: "b", Splits: s.splits, Bytes: s.bytes, Objects: s.splits, Small: s.isSmall(), Window: s.window}}, nil
 	}).Maybe()
@@ -131,9 +130,8 @@ func newFakes(t *testing.T) *fakes {
 		}
 		return ingest.Swept{}, nil
 	}).Maybe()
-	s.env.OnActivity("Withdraw", a, a, a, a, a, a).Return(func(_ context.Context, _ string, _ uint32, batch, _, digest string) (string, error) {
-		s.withdrawn = append(s.withdrawn, batch+" "+digest)
-		return s.withdrawnIn, nil
+	s.env.OnActivity("HasFinished", a, a, a).Return(func(context.Context, string, activities.PublishRequest) (bool, error) {
+		return s.hasFinished, nil
 	}).Maybe()
 	s.env.OnActivity("FindVersion", a, a, a, a).Return(func(_ context.Context, _ string, req activities.PublishRequest, seen string) (activities.Look, error) {
 		s.looks = append(s.looks, s.env.Now())
@@ -674,7 +672,7 @@ func TestReleasedHistoriesReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(files) < 38 {
+	if len(files) < 37 {
 		t.Fatalf("%d histories in testdata, want those of every kind of run", len(files))
 	}
 	r := worker.NewWorkflowReplayer()

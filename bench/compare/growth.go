@@ -16,6 +16,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -121,7 +122,11 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	}
 	var refs, extra []segment.BatchRef
 	for _, d := range datasets {
-		current, err := registry.CurrentBatches(ctx, b.Store, d.ID)
+		state, err := pending.Look(ctx, b.Store, d.ID)
+		if err != nil {
+			return nil, err
+		}
+		current, err := state.Current(ctx, d.ID)
 		if err != nil {
 			return nil, err
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -150,12 +151,8 @@ func life(t *testing.T, store blob.Store, look func(what string, m model, hidden
 	}
 	look("takedowns", m, hidden)
 	m.ingest(t, store, "gamma", "b3", randomRecords(r, 100))
-	retired := []registry.BatchID{{DatasetID: ids["beta"].ID, Batch: "b0"}}
-	for _, done := range registry.RetireBatches(t.Context(), store, testlake.Run(), retired) {
-		if done.Err != nil {
-			t.Fatal(done.Err)
-		}
-	}
+	retired := []manifest.BatchName{{DatasetID: ids["beta"].ID, Batch: "b0"}}
+	testlake.Retire(t, store, retired...)
 	delete(m["beta"], "b0")
 	testlake.Publish(t, store)
 	look("a publish with a retired batch after takedowns", m, hidden)

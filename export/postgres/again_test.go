@@ -133,7 +133,7 @@ func TestHostsWithoutURLsGo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registry.RetireBatches(t.Context(), s.store, "retire", []registry.BatchID{{DatasetID: ids["a"].ID, Batch: "2"}})
+	testlake.Retire(t, s.store, manifest.BatchName{DatasetID: ids["a"].ID, Batch: "2"})
 	testlake.Publish(t, s.store)
 	if r := s.export(); r.Changed != 1 || r.Removed != 124 {
 		t.Errorf("%+v", r)

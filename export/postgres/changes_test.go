@@ -21,6 +21,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -148,7 +149,7 @@ func TestTakedownsRetirementsAndCompactions(t *testing.T) {
 	check("after a compaction", 0, w)
 
 	// A batch of a union goes.
-	registry.RetireBatches(t.Context(), s.store, "retire", []registry.BatchID{{DatasetID: ids["a"].ID, Batch: "2"}})
+	testlake.Retire(t, s.store, manifest.BatchName{DatasetID: ids["a"].ID, Batch: "2"})
 	testlake.Publish(t, s.store)
 	w = base()
 	w.want(t, "a", left("a")...)

@@ -15,6 +15,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -261,7 +262,11 @@ func readCursor(ctx context.Context, store blob.Store, spec *VisitsSpec) (c *cur
 		return nil, "", err
 	}
 	if d, ok := all[spec.Dataset]; ok {
-		states, err := registry.BatchStates(ctx, store, d.ID)
+		state, err := pending.Look(ctx, store, d.ID)
+		if err != nil {
+			return nil, "", err
+		}
+		states, err := state.Batches(ctx, d.ID)
 		if err != nil {
 			return nil, "", err
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -159,11 +159,7 @@ func TestCompactedLifeIsAsSmallAsAFreshLake(t *testing.T) {
 		case 1:
 			testlake.Ingest(t, used, "crawl", batch(d), day(d+1000, urls))
 		case 2:
-			for _, r := range registry.RetireBatches(t.Context(), used, testlake.Run(), []registry.BatchID{{DatasetID: 1, Batch: batch(d)}}) {
-				if r.Err != nil {
-					t.Fatal(r.Err)
-				}
-			}
+			testlake.Retire(t, used, manifest.BatchName{DatasetID: 1, Batch: batch(d)})
 		}
 		if n := d / 10; d%10 == 5 && n < len(hidden) {
 			target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, hidden[n])

@@ -22,6 +22,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
@@ -362,7 +363,7 @@ func TestDryRun(t *testing.T) {
 	}
 }
 
-// An ingest that has registered keeps everything that can be its own, and so does one that waits.
+// An ingest that has a plan keeps everything that can be its own.
 func TestRunningIngestsKeepTheirObjects(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("x", 30))
@@ -370,7 +371,8 @@ func TestRunningIngestsKeepTheirObjects(t *testing.T) {
 	had := objects(t, store, "urls/", "batches/")
 	testlake.Ingest(t, store, "alpha", "b1", records("y", 30))
 	testlake.Publish(t, store)
-	if _, err := registry.RegisterIngest(t.Context(), store, 1, "b1", "running"); err != nil {
+	run := testlake.Run()
+	if _, err := ingest.MakePlan(t.Context(), store, run, testlake.Spec(t, store, "alpha", "b1", records("z", 3))); err != nil {
 		t.Fatal(err)
 	}
 	collect(t, store, now())
@@ -380,7 +382,7 @@ func TestRunningIngestsKeepTheirObjects(t *testing.T) {
 			t.Errorf("%s is gone, although an ingest of its batch is under way", key)
 		}
 	}
-	if err := registry.AbandonIngest(t.Context(), store, 1, "b1", "running"); err != nil {
+	if err := ingest.Cleanup(t.Context(), store, run); err != nil {
 		t.Fatal(err)
 	}
 	collect(t, store, now())

@@ -17,7 +17,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -246,11 +245,7 @@ func TestEveryInterleavingOfARestorationAndACollection(t *testing.T) {
 	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
 	testlake.Ingest(t, prepared, "alpha", "b2", records("y", 9))
 	testlake.Publish(t, prepared)
-	for _, r := range registry.RetireBatches(t.Context(), prepared, "retire-1", []registry.BatchID{{DatasetID: 1, Batch: "b1"}}) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	testlake.Retire(t, prepared, manifest.BatchName{DatasetID: 1, Batch: "b1"})
 	testlake.Publish(t, prepared)
 	temp, back, lost := t.TempDir(), 0, 0
 	interleave(t, prepared, somePairs, func(store blob.Store) error {
@@ -311,11 +306,7 @@ func TestEveryInterleavingOfARestorationFromAUnion(t *testing.T) {
 		testlake.Publish(t, prepared)
 	}
 	compacted(t, prepared)
-	for _, r := range registry.RetireBatches(t.Context(), prepared, "retire-1", []registry.BatchID{{DatasetID: 1, Batch: "b1"}}) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	testlake.Retire(t, prepared, manifest.BatchName{DatasetID: 1, Batch: "b1"})
 	testlake.Publish(t, prepared)
 	back, lost := 0, 0
 	interleave(t, prepared, somePairs/4, func(store blob.Store) error {

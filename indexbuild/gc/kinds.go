@@ -13,6 +13,7 @@ import (
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
@@ -73,7 +74,7 @@ var others = []struct {
 	{"manifest", form(manifest.Key), "there is one, which is replaced"},
 	{"registry", form(lake.RegistryKey), "there is one, which is replaced"},
 	{"copy of the registry", form(registry.CopyKey), "there is one, which is replaced"},
-	{"ledger", regexp.MustCompile(`^registry/ledger/[0-9]{2}\.json$`), "there are as many as registry.Shards, which are replaced"},
+	{"what waits to be published", regexp.MustCompile("^" + pending.Root + `([0-9]+|many)/[0-9]{19}-[^/]+\.json$`), "publishes delete it"},
 	{"inputs of many datasets", form(many.TakenKey), "there is one, which is replaced"},
 	{"numbers of domain64", form(numbers.Key), "there is one, which is replaced"},
 	{
@@ -91,6 +92,7 @@ var others = []struct {
 	{"sweep", form(trash.SweepKey), "there is one, which is replaced"},
 	{"lists of garbage", regexp.MustCompile("^" + trash.Root + `lists/[^/]+\.json$`), "a collection deletes them with what they list"},
 	{"staging", regexp.MustCompile("^" + lake.StagingPrefix(".+")), "ingest.Sweep removes it, since only Temporal knows which runs are dead"},
+	{"last run of an ingest", regexp.MustCompile(`^staging/last-[0-9a-f]{32}\.json$`), "ingest.Sweep removes it with the run"},
 	{"time of the last removal of staging", regexp.MustCompile(`^staging/sweep\.json$`), "there is one, which is replaced"},
 }
 
@@ -116,7 +118,7 @@ type object struct {
 	// name is the id of the version or segment, or the run of the report.
 	name string
 	// batch is that of a record, part, or of postings or rejects.
-	batch registry.BatchID
+	batch manifest.BatchName
 }
 
 var (

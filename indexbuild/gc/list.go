@@ -120,7 +120,7 @@ func (l *lister) countBatch(_ string, _ int64, o object) error {
 }
 
 // clean reports whether all objects of a batch belong to its one record.
-func (l *lister) clean(b registry.BatchID) bool {
+func (l *lister) clean(b manifest.BatchName) bool {
 	recs, n := l.refs.of(b), l.count[hashOf(b)]
 	if len(recs) != 1 || recs[0].parts != n.parts {
 		return false

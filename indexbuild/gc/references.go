@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
@@ -39,15 +40,15 @@ type references struct {
 	// records are the records, by batch.
 	records []record
 	// writing are batches whose objects are being written.
-	writing map[registry.BatchID]bool
+	writing map[manifest.BatchName]bool
 
 	store blob.Store
 	// exact has the objects of some batches, by key, nil for a batch whose records cannot be read.
-	exact map[registry.BatchID]map[string]bool
+	exact map[manifest.BatchName]map[string]bool
 	// unreadable has an error for each batch whose record is damaged.
-	unreadable map[registry.BatchID]error
-	// unpublished are batches of which the ledger has a record that no version may have.
-	unpublished []registry.BatchID
+	unreadable map[manifest.BatchName]error
+	// unpublished are batches of which a record waits, which no version may have.
+	unpublished []manifest.BatchName
 }
 
 // record is a batch record, in the order of batch, digest.
@@ -62,9 +63,9 @@ type record struct {
 type hold int8
 
 const (
-	// inLedger: the ledger names it. All its objects are kept, unless a version has the batch in a
-	// union.
-	inLedger hold = iota
+	// waits: it waits to be published. All its objects are kept, unless a version has the batch in
+	// a union.
+	waits hold = iota
 	// inUnion: a version has the batch in a union. Parts and postings are those of the union.
 	inUnion
 	// itself: a version or a publish needs all its objects.
@@ -74,7 +75,7 @@ const (
 // exactBatches is of how many batches the objects are kept in memory.
 const exactBatches = 4096
 
-func hashOf(b registry.BatchID) uint64 {
+func hashOf(b manifest.BatchName) uint64 {
 	key := append(binary.BigEndian.AppendUint32(nil, b.DatasetID), b.Batch...)
 	return xxh3.Hash(key)
 }
@@ -105,7 +106,7 @@ func readReferences(
 	if err := r.takedowns(m); err != nil {
 		return nil, err
 	}
-	if err := r.registry(); err != nil {
+	if err := r.registry(m); err != nil {
 		return nil, err
 	}
 	if err := r.publishes(); err != nil {
@@ -119,8 +120,8 @@ func newReader(ctx context.Context, store blob.Store) *reader {
 		ctx: ctx, store: store, maps: map[string]bool{},
 		refs: &references{
 			versions: map[string]bool{}, segments: map[string]bool{}, pieces: map[string]bool{},
-			takedowns: map[string]bool{}, writing: map[registry.BatchID]bool{}, store: store,
-			exact: map[registry.BatchID]map[string]bool{}, unreadable: map[registry.BatchID]error{},
+			takedowns: map[string]bool{}, writing: map[manifest.BatchName]bool{}, store: store,
+			exact: map[manifest.BatchName]map[string]bool{}, unreadable: map[manifest.BatchName]error{},
 		},
 	}
 }
@@ -242,18 +243,18 @@ func (r *reader) dead(v *manifest.Version, id string) error {
 
 // batch adds what a version refers to for a batch.
 func (r *reader) batch(b *manifest.Batch) error {
-	id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
+	id := manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
 	if b.Union == "" {
 		return r.add(id, b.Digest, b.Parts, itself)
 	}
 	if err := r.add(id, b.Digest, -1, inUnion); err != nil {
 		return err
 	}
-	return r.add(registry.BatchID{DatasetID: b.DatasetID, Batch: b.Union}, b.UnionDigest, -1, itself)
+	return r.add(manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Union}, b.UnionDigest, -1, itself)
 }
 
 // add adds a record. Parts is -1 if their number is not known.
-func (r *reader) add(b registry.BatchID, digest string, parts int64, why hold) error {
+func (r *reader) add(b manifest.BatchName, digest string, parts int64, why hold) error {
 	rec := record{batch: hashOf(b), parts: int32(min(parts, 1<<30)), hold: why}
 	if n, err := hex.Decode(rec.digest[:], []byte(digest)); err != nil || n != len(rec.digest) {
 		return fmt.Errorf("batch %s of dataset %d: record %q: want 32 hex digits", b.Batch, b.DatasetID, digest)
@@ -281,8 +282,8 @@ func (r *reader) takedowns(m *manifest.Manifest) error {
 	return nil
 }
 
-// registry adds what the registry refers to.
-func (r *reader) registry() error {
+// registry adds what the registry refers to, what waits to be published, and what is being written.
+func (r *reader) registry(m *manifest.Manifest) error {
 	if err := registry.Pieces(r.ctx, r.store, func(key string) { r.refs.pieces[key] = true }); err != nil {
 		return err
 	}
@@ -300,30 +301,47 @@ func (r *reader) registry() error {
 		}
 		r.refs.pieces[key] = true
 	}
+	state, err := pending.ReadWaiting(r.ctx, r.store)
+	if err != nil {
+		return err
+	}
+	for _, d := range state.Damaged { // it is not known what it names
+		return d.Err
+	}
+	ref, err := m.Version("")
+	if err != nil {
+		return err
+	}
+	if state.Version, err = manifest.ReadVersion(r.ctx, r.store, ref); err != nil {
+		return fmt.Errorf("version %s: %w", ref.ID, err)
+	}
+	unpublished, err := state.Unpublished(r.ctx)
+	if err != nil {
+		return err
+	}
 	waiting := map[uint32]map[lake.Member]bool{} // batches that no version may have, by dataset
-	err = registry.Orders(r.ctx, r.store, func(o *registry.Order) error {
-		digests, running := o.Keeps()
-		if running {
-			r.refs.writing[o.BatchID] = true
+	for _, b := range unpublished {
+		if b.Retired {
+			continue
 		}
-		for _, digest := range digests {
-			if err := r.add(o.BatchID, digest, -1, inLedger); err != nil {
-				return err
-			}
-			if digest != o.Settled {
-				if waiting[o.DatasetID] == nil {
-					waiting[o.DatasetID] = map[lake.Member]bool{}
-				}
-				waiting[o.DatasetID][lake.Member{Batch: o.Batch, Digest: digest}] = true
-				r.refs.unpublished = append(r.refs.unpublished, o.BatchID)
-			}
+		if err := r.add(b.BatchName, b.Digest, -1, waits); err != nil {
+			return err
 		}
-		return nil
-	})
+		if waiting[b.DatasetID] == nil {
+			waiting[b.DatasetID] = map[lake.Member]bool{}
+		}
+		waiting[b.DatasetID][lake.Member{Batch: b.Batch, Digest: b.Digest}] = true
+		r.refs.unpublished = append(r.refs.unpublished, b.BatchName)
+	}
 	for dataset, batches := range waiting {
-		if err == nil {
-			err = r.unionsOf(dataset, batches)
+		if err := r.unionsOf(dataset, batches); err != nil {
+			return err
 		}
+	}
+	// The ingests that are under way may write any object of their batches.
+	running, err := many.Running(r.ctx, r.store)
+	for _, name := range running {
+		r.refs.writing[name] = true
 	}
 	return err
 }
@@ -366,7 +384,7 @@ func (r *reader) publishes() error {
 		return err
 	}
 	for _, b := range work.Batches {
-		id := registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}
+		id := manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
 		if err := r.add(id, b.Digest, -1, itself); err != nil {
 			return err
 		}
@@ -391,7 +409,7 @@ func (r *references) readUnpublished(ctx context.Context) error {
 }
 
 // of returns the records of a batch.
-func (r *references) of(b registry.BatchID) []record {
+func (r *references) of(b manifest.BatchName) []record {
 	h := hashOf(b)
 	from, _ := slices.BinarySearchFunc(r.records, h, func(a record, h uint64) int {
 		if a.batch < h {
@@ -426,7 +444,7 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 	case TakenPieces:
 		return r.anyTaken || r.pieces[key], nil
 	case Reports:
-		return many.Running(ctx, r.store, o.name)
+		return many.HasPlan(ctx, r.store, o.name)
 	case Probes:
 		return false, nil
 	}
@@ -459,7 +477,7 @@ func (r *references) replacedTree(ctx context.Context, key, id string) (bool, er
 
 // objects returns the keys of the objects of a batch's records. They are nil if a record cannot be
 // read, so that it is not known what it refers to.
-func (r *references) objects(ctx context.Context, b registry.BatchID) (map[string]bool, error) {
+func (r *references) objects(ctx context.Context, b manifest.BatchName) (map[string]bool, error) {
 	if all, ok := r.exact[b]; ok {
 		return all, nil
 	}

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"slices"
 
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/indexbuild"
@@ -25,6 +24,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/takedown"
@@ -276,9 +276,11 @@ func (c *checker) version(v *manifest.Version, counted bool) error {
 		sound = sound && err == nil
 		return c.add(err)
 	}
-	for _, err := range v.DatasetPieces(c.ctx) {
-		if err := damage(err); err != nil {
-			return err
+	for _, pieces := range []iter.Seq2[string, error]{v.DatasetPieces(c.ctx), v.GonePieces(c.ctx)} {
+		for _, err := range pieces {
+			if err := damage(err); err != nil {
+				return err
+			}
 		}
 	}
 	for _, s := range v.Segments {
@@ -516,8 +518,7 @@ func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batc
 }
 
 // registries checks the registry: that the ids and names of datasets are those of the version,
-// which may be nil, and that its batches are registered. It also checks the finished batches that
-// no version has.
+// which may be nil. It also checks the finished batches that no version has.
 func (c *checker) registries(v *manifest.Version) error {
 	if err := registry.Check(c.ctx, c.store, c.add); err != nil {
 		return err
@@ -551,7 +552,7 @@ func (c *checker) registries(v *manifest.Version) error {
 			}
 		}
 	}
-	return c.ledger(v)
+	return c.pending(v)
 }
 
 // names returns the names of the registered datasets, nil if they are damaged, which was reported.
@@ -567,47 +568,25 @@ func (c *checker) names() (map[uint32]string, error) {
 	return names, err
 }
 
-// ledger compares the ledger with a version. Damage of the ledger itself was reported.
-func (c *checker) ledger(v *manifest.Version) error {
-	damaged := map[int]bool{}
-	finished, err := registry.AllBatches(c.ctx, c.store, func(shard int, _ error) { damaged[shard] = true })
-	if errors.Is(err, codec.ErrCorrupt) {
-		return nil
-	}
+// pending checks what waits to be published.
+func (c *checker) pending(v *manifest.Version) error {
+	state, err := pending.ReadWaiting(c.ctx, c.store)
 	if err != nil {
 		return err
 	}
-	current := map[manifest.BatchName]string{} // of the batches that were not met in v
-	for _, b := range finished {
-		current[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Digest
-	}
-	for b, err := range v.Batches(c.ctx) {
-		if err != nil {
-			if err := c.add(err); err != nil {
-				return err
-			}
-			break
-		}
-		shard := registry.ShardOf(b.DatasetID)
-		digest, ok := current[b.BatchName]
-		if !ok && !damaged[shard] {
-			err := codec.Corrupt(registry.ShardKey(shard), fmt.Sprintf("batch %s of dataset %d", b.Batch, b.DatasetID), -1,
-				"a finished ingest, as in version "+v.ID, "none")
-			if err := c.add(err); err != nil {
-				return err
-			}
-		}
-		if digest == b.Digest {
-			delete(current, b.BatchName)
+	for _, d := range state.Damaged {
+		if err := c.add(d.Err); err != nil {
+			return err
 		}
 	}
-	for _, name := range slices.SortedFunc(maps.Keys(current), manifest.CompareNames) {
-		digest := current[name]
-		if digest == "" {
-			continue // retired
-		}
-		ref := segment.BatchRef{DatasetID: name.DatasetID, Batch: name.Batch, Digest: digest}
-		if !c.first(ref.Key()) {
+	state.Version = v
+	waiting, err := state.Unpublished(c.ctx)
+	if err != nil {
+		return c.add(err)
+	}
+	for _, b := range waiting {
+		ref := segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		if b.Retired || !c.first(ref.Key()) {
 			continue
 		}
 		c.report.Unpublished++

@@ -48,20 +48,6 @@ func publishAll(ctx context.Context, store blob.Store, dir string) error {
 	return err
 }
 
-func retireAlpha(ctx context.Context, store blob.Store, _ string) error {
-	out := registry.RetireBatches(ctx, store, "retire-1", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
-	return out[0].Err
-}
-
-// restoreAlpha returns the batch that the lake has had, and has retired.
-func restoreAlpha(ctx context.Context, store blob.Store, _ string) error {
-	out := registry.RestoreBatches(ctx, store, []registry.BatchID{{DatasetID: 1, Batch: "gone"}})
-	if errors.Is(out[0].Err, registry.ErrNotRetired) { // it was returned already
-		return nil
-	}
-	return out[0].Err
-}
-
 func takeDown(ctx context.Context, store blob.Store, dir string) error {
 	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "alpha.test")
 	if err != nil {
@@ -97,18 +83,13 @@ var putBacks = map[string]struct {
 	mend    func(ctx context.Context, store blob.Store) error
 }{
 	"manifest of before a publish": {
-		manifest.Key, []change{ingestMore("alpha", "b2")}, publishAll, manifest.Touch, rebuild,
+		manifest.Key, []change{ingestMore("alpha", "b2")}, publishAll, touch, rebuild,
 	},
 	"manifest of before several publishes": {
 		manifest.Key, []change{ingestMore("alpha", "b2"), publishAll, ingestMore("gamma", "b3")}, publishAll,
-		manifest.Touch, rebuild,
+		touch, rebuild,
 	},
-	"manifest of before a takedown": {manifest.Key, nil, takeDown, manifest.Touch, rebuild},
-	"ledger of before an ingest": {
-		registry.ShardKey(1), []change{ingestMore("alpha", "b2")}, publishAll, register("b9"), rebuild,
-	},
-	"ledger of before a retirement":  {registry.ShardKey(1), nil, retireAlpha, register("b9"), rebuild},
-	"ledger of before a restoration": {registry.ShardKey(1), nil, restoreAlpha, register("b9"), rebuild},
+	"manifest of before a takedown": {manifest.Key, nil, takeDown, touch, rebuild},
 	"registry of before a new dataset": {
 		lake.RegistryKey, []change{ingestMore("gamma", "b1")}, publishAll,
 		func(ctx context.Context, store blob.Store) error {
@@ -140,17 +121,12 @@ var putBacks = map[string]struct {
 	},
 }
 
+// touch writes a manifest that follows the one that is there.
+func touch(ctx context.Context, store blob.Store) error { return manifest.Announce(ctx, store, 99) }
+
 func rebuild(ctx context.Context, store blob.Store) error {
 	_, err := publish.Rebuild(ctx, store, testlake.Run(), "")
 	return err
-}
-
-// register returns a write of the ledger.
-func register(batch string) func(ctx context.Context, store blob.Store) error {
-	return func(ctx context.Context, store blob.Store) error {
-		_, err := registry.RegisterIngest(ctx, store, 1, batch, "run-"+batch)
-		return err
-	}
 }
 
 // atEnd is how many of the last changes of a store are interrupted.
@@ -168,10 +144,7 @@ func TestDocumentsThatArePutBack(t *testing.T) {
 		perform(t, base, do)
 	}
 	testlake.Publish(t, base)
-	out := registry.RetireBatches(t.Context(), base, "retire-0", []registry.BatchID{{DatasetID: 1, Batch: "gone"}})
-	if out[0].Err != nil {
-		t.Fatal(out[0].Err)
-	}
+	testlake.Retire(t, base, manifest.BatchName{DatasetID: 1, Batch: "gone"})
 	testlake.Publish(t, base)
 	token, _, err := access.NewToken(t.Context(), base, "ada", time.Now(), nil)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/manifest"
 )
 
 // A garbage collection may run beside a publish; package lake/trash says how the two agree. Nothing
@@ -32,25 +32,8 @@ func (p *plan) uncollected(ctx context.Context, store blob.Store, swept uint64, 
 	if err := tablesThere(ctx, store, built.Dead); err != nil {
 		return err
 	}
-	// The parent of the version has the other batches. Of these the registry refers to current
-	// records alone.
-	var added []planned
-	var ids []registry.BatchID
-	for _, b := range p.all() {
-		if b.New || b.Moved {
-			added = append(added, b)
-			ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
-		}
-	}
-	current, err := registry.CurrentRecordsOf(ctx, store, ids)
-	if err != nil {
-		return err
-	}
-	for i, b := range added {
-		if current[ids[i]] != b.Digest {
-			return errStale
-		}
-	}
+	// Batches are there: what waits is deleted only after a version has it, and what moves is named
+	// by the list of moves in staging.
 	return nil
 }
 
@@ -80,10 +63,10 @@ func complete(ctx context.Context, store blob.Store, ref segment.Ref) error {
 
 // Working is what publishes that are under way work on.
 type Working struct {
-	// Batches are those of their plans, also if the registry has a later record of them by now.
-	Batches []registry.Pending
+	// Batches are those of their plans, also if a later ingest has finished by now.
+	Batches []segment.BatchRef
 	// Moving are batches that get another record under other rules.
-	Moving []registry.BatchID
+	Moving []manifest.BatchName
 	// Segments are those that they build.
 	Segments []string
 }
@@ -129,13 +112,13 @@ func (w *Working) add(p *plan) {
 	for i := range p.Segments {
 		all := refs(p.Segments[i].Batches)
 		for _, b := range p.Segments[i].Batches {
-			w.Batches = append(w.Batches, registry.Pending{
+			w.Batches = append(w.Batches, segment.BatchRef{
 				DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest,
 			})
 		}
 		for _, ref := range all {
 			if lake.IsUnionName(ref.Batch) {
-				w.Batches = append(w.Batches, registry.Pending{DatasetID: ref.DatasetID, Batch: ref.Batch, Digest: ref.Digest})
+				w.Batches = append(w.Batches, segment.BatchRef{DatasetID: ref.DatasetID, Batch: ref.Batch, Digest: ref.Digest})
 			}
 		}
 		if len(all) > 0 && segment.SortBatches(all) == nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/rewrite"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
@@ -133,7 +132,11 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 	if err := errors.Join(registry.CheckFormats(ctx, store), checkTakedowns(ctx, store, m)); err != nil {
 		return Summary{}, err
 	}
-	base, err := published.Version(ctx, store, m)
+	ref, err := m.Version("")
+	if err != nil {
+		return Summary{}, err
+	}
+	base, err := manifest.ReadVersion(ctx, store, ref)
 	if err != nil {
 		return Summary{}, err
 	}

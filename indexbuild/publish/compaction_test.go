@@ -8,7 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
@@ -99,7 +98,8 @@ func TestPublishesMakeRoom(t *testing.T) {
 		if _, err := commit.Apply(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
-		v, err := published.Current(t.Context(), store)
+		state, err := manifest.Look(t.Context(), store)
+		v := state.Current
 		want := min(publishes, manifest.MaxSegments)
 		if err != nil || len(v.Segments) != want || v.Counts.Batches != publishes {
 			t.Fatalf("%+v after %d publishes, %v", v, publishes, err)

@@ -201,7 +201,7 @@ func sameContent(t *testing.T, got, want blob.Store) {
 	t.Helper()
 	contents := func(store blob.Store) map[string]string {
 		all := map[string]string{}
-		for _, root := range []string{"urls/", "batches/", "rejects/", "index/segments/", "index/pieces/"} {
+		for _, root := range []string{"urls/", "batches/", "rejects/", "index/segments/"} {
 			for info, err := range store.List(t.Context(), root) {
 				if err != nil {
 					t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/suffixchange"
 )
 
@@ -55,8 +54,8 @@ type outcome struct {
 	Result  rewrite.Result `json:"result"`
 }
 
-// moveBatch writes a batch or a union again by the list to, if any of its rows get another domain,
-// and makes the new record the current one of the batch. Damage is in the result.
+// moveBatch writes a batch or a union again by the list to, if any of its rows get another domain.
+// Damage is in the result.
 func moveBatch(
 	ctx context.Context, store blob.Store, run string, b toMove, to string, opt rewrite.Options,
 ) (*outcome, error) {
@@ -83,15 +82,6 @@ func moveBatch(
 	if errors.As(err, &d) {
 		o.To, o.Damaged = "", lakecheck.Reason(ctx, store, b.BatchRef, err)
 		return o, nil
-	}
-	if err != nil || o.To == b.Digest || lake.IsUnionName(b.Batch) {
-		return o, err
-	}
-	// A registry that is lost does not stop the batches of the version. When it is restored, the
-	// batches that it names are moved again, as far as they have to be.
-	_, err = registry.ReplaceRecord(ctx, store, b.DatasetID, b.Batch, b.Digest, o.To)
-	if errors.Is(err, codec.ErrCorrupt) {
-		err = nil
 	}
 	return o, err
 }
@@ -132,9 +122,7 @@ func (c *chooser) flips() bool {
 // nothing else is left to move.
 func (c *chooser) choose(finished []planned) (good []planned, records map[string]*lake.Batch, need []toMove, err error) {
 	waiting := finished
-	if finished, err = c.withMoved(finished); err != nil {
-		return nil, nil, nil, err
-	}
+	finished = c.withMoved(finished)
 	all, records, err := publishable(c.ctx, c.store, c.base, finished, c.live, c.known, c.skip)
 	if err != nil {
 		return nil, nil, nil, err
@@ -185,7 +173,7 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest}
+		b := planned{DatasetID: live.DatasetID, Batch: live.Batch, Digest: live.Digest, Start: live.Start}
 		digest, ok := chosen[b.name()]
 		if ok && digest != live.Digest {
 			continue
@@ -291,24 +279,15 @@ func (c *chooser) together(waiting, good []planned) []planned {
 	}
 }
 
-// withMoved returns the finished batches with the digests of their moved records. The registry may
-// still have the old one, if it was lost when the batch was moved and is restored since.
-func (c *chooser) withMoved(finished []planned) (out []planned, err error) {
-	for _, b := range finished {
-		o := c.moved[b.ref()]
-		if live, ok := c.live[b.name()]; o.To != "" && o.To != b.Digest && (!ok || live.Digest != b.Digest) {
-			current, err := registry.ReplaceRecord(c.ctx, c.store, b.DatasetID, b.Batch, b.Digest, o.To)
-			if err != nil {
-				return nil, err
-			}
-			if !current {
-				continue // a later ingest has finished meanwhile; the next plan finds it
-			}
-			b.Digest = o.To
+// withMoved returns the finished batches with the digests of their moved records.
+func (c *chooser) withMoved(finished []planned) []planned {
+	out := slices.Clone(finished)
+	for i := range out {
+		if o := c.moved[out[i].ref()]; o.To != "" {
+			out[i].Digest = o.To
 		}
-		out = append(out, b)
 	}
-	return out, nil
+	return out
 }
 
 // changeOf returns what changes for batches that follow the list from and are to follow the list

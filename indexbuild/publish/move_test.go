@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -80,10 +81,6 @@ func (b *madeBatch) add(t testing.TB, store blob.Store, list *urlnorm.SuffixList
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := testlake.Run()
-	if _, err := registry.RegisterIngest(t.Context(), store, d.ID, b.name, run); err != nil {
-		t.Fatal(err)
-	}
 	rows := slices.Clone(b.rows)
 	for i := range rows {
 		rows[i].Domain = list.Domain(rows[i].Host)
@@ -102,9 +99,7 @@ func (b *madeBatch) add(t testing.TB, store blob.Store, list *urlnorm.SuffixList
 	}
 	record.PublicSuffix, record.Domains, record.Records = list.Identity(), int64(len(domains)), record.Rows
 	ref := indextest.PutBatch(t, store, record)
-	if _, err := registry.FinishIngest(t.Context(), store, d.ID, b.name, run, ref.Digest); err != nil {
-		t.Fatal(err)
-	}
+	finish(t, store, d.ID, b.name, ref.Digest, time.Now().UnixNano(), false)
 }
 
 // answers asks a version about all hosts: the datasets of their domains and all URLs of these, page
@@ -555,20 +550,20 @@ func TestIngestInFlightWhileTheListChanges(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	// Whoever waits for the batch by the digest of its ingest finds it.
-	ref := segment.BatchRef{DatasetID: 1, Batch: "b2", Digest: late.Digest}
+	// Whoever waits for the batch finds it.
+	ref := testlake.Finished(t, store, 1, "b2")
 	if found, err := published.Find(t.Context(), store, ref, flipped.ID); err != nil || !found.Published || found.Current != v.ID {
 		t.Errorf("found %+v, %v", found, err)
 	}
-	if found, err := published.FindAll(t.Context(), store, []segment.BatchRef{ref}); err != nil || found[0] != v.ID {
+	if found, err := published.FindAll(t.Context(), store, []published.Ingest{ref}); err != nil || found[0] != v.ID {
 		t.Errorf("found %v, %v", found, err)
 	}
 	// The repetition of a Finish whose reply was lost changes nothing.
 	if _, err := ingest.Finish(t.Context(), store, run); err != nil {
 		t.Fatal(err)
 	}
-	if digests, err := registry.CurrentBatches(t.Context(), store, 1); err != nil || digests["b2"] != b.Digest {
-		t.Errorf("current is %v, %v, want %s", digests, err, b.Digest)
+	if digests := testlake.Batches(t, store, 1); digests["b2"] != b.Digest {
+		t.Errorf("current is %v, want %s", digests, b.Digest)
 	}
 	if again := testlake.Publish(t, store); !again.Existed || len(again.Skipped) > 0 {
 		t.Errorf("%+v", again)
@@ -583,10 +578,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	hosts := hostsOf(batches)
 	old := answers(t, store, hosts, "")
 	before := current(t, store)
-	digests, err := registry.CurrentBatches(t.Context(), store, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	digests := testlake.Batches(t, store, 2)
 	mend := damage(t, store, record(t, store, 2, "b2", digests["b2"]).Parts[0].Key, "missing")
 	testlake.SetList(t, store, to)
 	done := testlake.Publish(t, store)
@@ -605,7 +597,7 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	key := record(t, store, 2, "b1", live.Digest).Parts[0].Key
 	damage(t, store, key, "flipped")
 	list := testlake.SetList(t, store, "x y")
-	_, err = publish.All(t.Context(), store, testlake.Run(), t.TempDir())
+	_, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())
 	var stays *publish.MoveError
 	if !errors.As(err, &stays) || stays.Batch != "b1" || stays.DatasetID != 2 || !strings.Contains(err.Error(), key) {
 		t.Fatalf("got %v", err)
@@ -630,39 +622,6 @@ func TestBatchThatCannotBeMoved(t *testing.T) {
 	}
 }
 
-// A lost order of ingests does not keep the batches of the version from being moved. Once it is
-// restored, the moved records are the current ones, and what was not published is moved too.
-func TestMoveWithoutTheOrderOfIngests(t *testing.T) {
-	whole := blob.NewMemory()
-	_, to, batches := movableLake(t, whole)
-	hosts := hostsOf(batches)
-	testlake.SetList(t, whole, to)
-	testlake.Publish(t, whole)
-	want := answers(t, whole, hosts, "")
-
-	store := blob.NewMemory()
-	movableLake(t, store)
-	testlake.SetList(t, store, to)
-	damage(t, store, registry.ShardKey(registry.ShardOf(2)), "truncated")
-	testlake.Publish(t, store)
-	v := expectLive(t, store, map[string]int64{"1/b0": 10, "1/b1": 54, "2/b1": 8})
-	if v.PublicSuffix != current(t, whole).PublicSuffix {
-		t.Fatalf("the version follows %q", v.PublicSuffix)
-	}
-	if done, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir()); err != nil || len(done.Lost) != 2 {
-		t.Fatalf("%+v, %v", done, err)
-	}
-	live, _ := findLive(t, v, 2, "b1")
-	if digests, err := registry.CurrentBatches(t.Context(), store, 2); err != nil || digests["b1"] != live.Digest || digests["b2"] != "" {
-		t.Fatalf("restored %v, %v, the version has %s", digests, err, live.Digest)
-	}
-	restore(t, store, "2/b2") // as the rebuild has said
-	testlake.Publish(t, store)
-	if diff := cmp.Diff(want, answers(t, store, hosts, "")); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // A moved lake is rebuilt like any other: its segments, postings and registries.
 func TestMovedLakeIsRebuilt(t *testing.T) {
 	store := blob.NewMemory()
@@ -683,7 +642,7 @@ func TestMovedLakeIsRebuilt(t *testing.T) {
 			lost = append(lost, p.Key)
 		}
 	}
-	lost = append(lost, lake.RegistryKey, registry.ShardKey(registry.ShardOf(1)), registry.ShardKey(registry.ShardOf(2)))
+	lost = append(lost, lake.RegistryKey)
 	before := map[string][]byte{}
 	for _, key := range lost {
 		data, _, err := store.Get(t.Context(), key)
@@ -696,7 +655,7 @@ func TestMovedLakeIsRebuilt(t *testing.T) {
 		}
 	}
 	done, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
-	if err != nil || len(done.Lost) != 2 || !strings.Contains(done.Lost[0], "retire them again") {
+	if err != nil || len(done.Lost) != 0 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	for _, key := range lost {
@@ -724,10 +683,10 @@ func TestPlanWithoutAChangeIsCheap(t *testing.T) {
 	if err != nil || !s.Nothing {
 		t.Fatalf("%+v, %v", s, err)
 	}
-	// The manifest, the version, the registry three times with its copy, the shards of the ledger,
-	// the contents of the staging, and three requests that find out whether the manifest was put
-	// back.
-	if n := counting.Reads().Requests; n > 14+registry.Shards {
+	// The manifest, the version, the registry three times with its copy, what waits, with the
+	// pieces of the version that know it, the contents of the staging, and three requests that find
+	// out whether the manifest was put back.
+	if n := counting.Reads().Requests; n > 22 {
 		t.Errorf("%d reads", n)
 	}
 }

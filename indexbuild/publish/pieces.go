@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -40,10 +39,11 @@ func withPieces(ctx context.Context, store blob.Store, do func(lost []string) er
 // retell makes a version like the current one whose lost pieces are told again, by segments and by
 // the registry. It returns the keys of the lost pieces.
 func retell(ctx context.Context, store blob.Store) (lost []string, err error) {
-	v, err := published.Current(ctx, store)
-	if err != nil || v == nil {
+	found, err := manifest.Recover(ctx, store)
+	if err != nil || found.Current == nil {
 		return nil, err
 	}
+	v := found.Current
 	next := &manifest.Next{
 		CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Segments: slices.Clone(v.Segments),
 		Batches: map[string]iter.Seq2[manifest.Batch, error]{},
@@ -58,7 +58,15 @@ func retell(ctx context.Context, store blob.Store) (lost []string, err error) {
 			lost = append(lost, keys...)
 		}
 	}
-	keys, err := damagedPieces(v.DatasetPieces(ctx))
+	gone, keys, err := v.SoundGone(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(keys) > 0 {
+		next.Gone, next.GoneAnew = gone, true
+		lost = append(lost, keys...)
+	}
+	keys, err = damagedPieces(v.DatasetPieces(ctx))
 	if err == nil && len(keys) > 0 {
 		next.Anew = true
 		next.Datasets, err = registeredDatasets(ctx, store)

@@ -11,6 +11,9 @@
 // object named by its content, a segment is named by what it covers, and a commit's id is the
 // digest of its plan. Steps exchange small values; the lists are in the plan.
 //
+// What waits to be published is in package lake/pending. A commit deletes the documents of which
+// its parent has everything, so a version that is lost is published again.
+//
 // A publish costs what its new batches cost, whatever the size of the lake: they become one new
 // segment beside the others. An older segment is built again only if one of its batches was
 // replaced or retired, or by a compaction (PlanCompaction), which keeps small the number of
@@ -29,6 +32,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/takedown"
@@ -44,7 +48,7 @@ const (
 	// of another build may run the next step.
 	planFormat = 1
 
-	// reads is the most registry documents or batch records that are read concurrently.
+	// reads is the most batch records that are read concurrently.
 	reads = 32
 )
 
@@ -108,8 +112,8 @@ type Summary struct {
 type Skipped struct {
 	DatasetID uint32 `json:"dataset_id"`
 	Dataset   string `json:"dataset"`
-	// Batch is "" for all batches of the dataset that are not published yet: the order of its
-	// ingests is damaged, so it is not known which they are.
+	// Batch is "" if a document of what waits is damaged, so that it is not known which batches it
+	// names.
 	Batch  string `json:"batch"`
 	Reason string `json:"reason"`
 	// Digest names the record if it, or what it names, is damaged itself, so that no version can
@@ -167,6 +171,11 @@ type plan struct {
 	Removes []planned `json:"removes,omitempty"`
 	// Lost lists the batches of Base that a rebuild leaves out since they are damaged.
 	Lost []planned `json:"lost,omitempty"`
+	// Gone and Starts are those of manifest.Next, besides what follows from Removes. Settled are
+	// the documents of which Base has everything.
+	Gone    []manifest.Gone `json:"gone,omitempty"`
+	Starts  []started       `json:"starts,omitempty"`
+	Settled []string        `json:"settled,omitempty"`
 	// Rules are the ids of the takedowns whose rows the new segments lack.
 	Rules []string `json:"rules,omitempty"`
 
@@ -174,6 +183,13 @@ type plan struct {
 	// segments, or makes one of them if one is set, since the version would have too many.
 	loose []planned
 	one   bool
+}
+
+// started is a batch of which the version has the record of an earlier ingest, which is the same.
+type started struct {
+	DatasetID uint32 `json:"dataset_id"`
+	Batch     string `json:"batch"`
+	Start     int64  `json:"start"`
 }
 
 // newSegment is a segment that a plan makes. Replaces is the segment of Base whose place it takes,
@@ -192,10 +208,13 @@ type planned struct {
 	Rows      int64  `json:"rows"`
 	Parts     int64  `json:"parts"`
 	Bytes     int64  `json:"bytes"`
+	Start     int64  `json:"start,omitempty"`
 	// New tells that Base lacks the batch. Replaces is the digest of the ingest that Base has under
 	// the same name, "" for none.
 	New      bool   `json:"new,omitempty"`
 	Replaces string `json:"replaces,omitempty"`
+	// Had is the record that a retired batch had last, whether Base has it or an earlier one.
+	Had string `json:"had,omitempty"`
 	// Moved tells that the batch is the replaced one under another public suffix list.
 	Moved bool `json:"moved,omitempty"`
 	// Union and UnionDigest are those of manifest.Batch.
@@ -272,21 +291,15 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			s.Skipped = append(s.Skipped, Skipped{dataset.ID, dataset.Name, batch, reason, damaged})
 		}
 	}
-	finished, all, err := waitingBatches(ctx, store, published, skip)
-	if err != nil {
-		return Summary{}, err
-	}
 	rules, err := registry.ReadRules(ctx, store)
 	if err != nil {
 		return Summary{}, err
 	}
-	live, err := base.FindBatches(ctx, namesOf(finished))
+	waiting, err := waitingChanges(ctx, store, base, skip)
 	if err != nil {
 		return Summary{}, err
 	}
-	if finished, err = dropLive(ctx, store, base, finished, live, all); err != nil {
-		return Summary{}, err
-	}
+	finished, live, rest := waitingBatches(waiting)
 	datasets, err := registry.FindDatasets(ctx, store, idsOf(finished))
 	if err != nil {
 		return Summary{}, err
@@ -374,8 +387,13 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	s.Removed = len(p.Removes)
 	if s.Batches == 0 && s.Moved == 0 && s.Removed == 0 && !c.flips() {
 		s.Nothing = true
+		if err := store.Delete(ctx, waiting.Superseded...); err != nil {
+			return Summary{}, err
+		}
 		return s, published.Settle(ctx, store)
 	}
+	p.Gone, p.Starts = rest.gone(waiting, finished, good), rest.starts
+	p.Settled = append(waiting.Settled, waiting.Superseded...)
 	if err := p.describe(ctx, records, base, rules); err != nil {
 		return Summary{}, err
 	}
@@ -404,82 +422,81 @@ func (p *plan) write(ctx context.Context, store blob.Store, run string, round in
 	return err
 }
 
-// waitingBatches returns the finished batches that base may lack. These are the ones that the
-// registry has not settled; if a version is lost, whose batches are settled, they are all. It calls
-// skip for each dataset whose batches cannot be known because the registry is damaged.
-func waitingBatches(
-	ctx context.Context, store blob.Store, published *manifest.State,
+// waitingChanges returns what waits and the version lacks. It calls skip for documents that are
+// damaged.
+func waitingChanges(
+	ctx context.Context, store blob.Store, base *manifest.Version,
 	skip func(dataset lake.Dataset, batch, reason, damaged string),
-) (waiting []planned, all bool, err error) {
-	broken := map[int]error{}
-	damaged := func(shard int, err error) { broken[shard] = err }
-	version, have := "", int64(0)
-	if v := published.Current; v != nil {
-		version, have = v.ID, int64(v.Counts.Batches)
-	}
-	if len(published.Lost) > 0 {
-		have = -1
-	}
-	w, err := registry.WaitingBatches(ctx, store, version, have, damaged)
-	if err == nil && len(w.Batches) == 0 {
-		err = w.Note(ctx, store)
-	}
+) (*pending.Changes, error) {
+	state, err := pending.ReadWaiting(ctx, store)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	if len(broken) > 0 {
-		datasets, err := registry.Datasets(ctx, store)
+	for _, d := range state.Damaged {
+		datasets, err := registry.FindDatasets(ctx, store, []uint32{d.DatasetID})
 		if err != nil {
-			return nil, false, err
+			return nil, err
 		}
-		for _, d := range datasets {
-			if err := broken[registry.ShardOf(d.ID)]; err != nil {
-				skip(d, "", remedy.Explain(store.URL(), err), "")
+		dataset := datasets[d.DatasetID]
+		dataset.ID, dataset.Name = d.DatasetID, cmp.Or(dataset.Name, "several datasets")
+		skip(dataset, "", remedy.Explain(store.URL(), d.Err), "")
+	}
+	state.Version = base
+	return state.Changes(ctx)
+}
+
+// rest is what waits and changes no rows.
+type rest struct {
+	retired []pending.Batch // that the version lacks already
+	starts  []started
+}
+
+// waitingBatches divides what waits: the batches that the version lacks or is to lose, with what it
+// has in their places, and the rest.
+func waitingBatches(w *pending.Changes) (finished []planned, live map[manifest.BatchName]manifest.Batch, r rest) {
+	live = map[manifest.BatchName]manifest.Batch{}
+	for i := range w.Batches {
+		b := &w.Batches[i]
+		if b.Live != nil {
+			live[b.BatchName] = *b.Live
+		}
+		switch {
+		case !b.Published:
+			p := planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Start: b.Start, retired: b.Retired, by: b.By}
+			if p.retired {
+				p.Digest, p.Had = "", b.Digest
 			}
+			finished = append(finished, p)
+		case b.Retired:
+			r.retired = append(r.retired, *b)
+		default:
+			r.starts = append(r.starts, started{b.DatasetID, b.Batch, b.Start})
 		}
 	}
-	return plannedOf(w.Batches), w.All, nil
+	return finished, live, r
 }
 
-func plannedOf(batches []registry.Pending) []planned {
-	out := make([]planned, len(batches))
-	for i, b := range batches {
-		out[i] = planned{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, retired: b.Retired, by: b.By}
+// gone returns what is gone besides what the plan removes. What another batch replaces is gone only
+// if that one is in the version, and not if it is among the finished ones and not among the good.
+func (r *rest) gone(w *pending.Changes, finished, good []planned) (gone []manifest.Gone) {
+	stays := map[manifest.BatchName]bool{}
+	for i := range finished {
+		stays[finished[i].name()] = true
 	}
-	return out
-}
-
-// dropLive returns the batches without those that the version has as they are, and tells the
-// registry about these: whoever published them has ended before. A retired batch is one of them if
-// the version lacks it. If the batches are all, the registry is also told
-// which of them the version lacks, although a lost version had them.
-func dropLive(
-	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
-	live map[manifest.BatchName]manifest.Batch, all bool,
-) (waiting []planned, err error) {
-	var published []registry.Pending
-	for _, b := range finished {
-		has := live[b.name()].Digest
-		if has != b.Digest {
-			waiting = append(waiting, b)
-		}
-		if all || has == b.Digest {
-			published = append(published, registry.Pending{
-				DatasetID: b.DatasetID, Batch: b.Batch, Digest: has, Retired: b.retired && has == "",
-			})
+	for i := range good {
+		delete(stays, good[i].name())
+	}
+	for _, b := range r.retired {
+		if b.By == "" || !stays[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.By}] {
+			gone = append(gone, manifest.Gone{BatchName: b.BatchName, Start: b.Start, Digest: b.Digest})
 		}
 	}
-	if len(published) == 0 {
-		return waiting, nil
+	for _, g := range w.Replaced {
+		if !stays[g.BatchName] {
+			gone = append(gone, manifest.Gone{BatchName: manifest.BatchName{DatasetID: g.DatasetID}, Start: g.Start})
+		}
 	}
-	version, settle := "", registry.Settle
-	if base != nil {
-		version = base.ID
-	}
-	if all {
-		settle = registry.SettleAll
-	}
-	return waiting, settle(ctx, store, version, published)
+	return gone
 }
 
 // idsOf returns the datasets of batches, which are sorted.
@@ -614,7 +631,7 @@ func carry(ctx context.Context, base *manifest.Version, segment string, replaced
 func liveOf(b *manifest.Batch) planned {
 	return planned{
 		DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
-		Union: b.Union, UnionDigest: b.UnionDigest,
+		Start: b.Start, Union: b.Union, UnionDigest: b.UnionDigest,
 	}
 }
 

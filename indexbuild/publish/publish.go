@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"path"
 	"runtime/debug"
 	"slices"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
@@ -22,7 +22,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/pending"
 )
 
 // Built is the result of Build.
@@ -213,11 +213,11 @@ func trees(ctx context.Context, store blob.Store, segments []segment.Ref, tempDi
 }
 
 // Commit makes the version in which the plan's segments take the places of those that they replace,
-// and removes the plan. If another version came first, the plan is applied to that one, provided
-// that its inputs are still live there; else the result is Stale. So is that of a plan with a batch
-// whose ingest was withdrawn since, of one that removes a batch which was restored since, and of
-// one that drops the rows of a takedown which was lifted since. Rows that takedowns hide are hidden
-// in the new segments from the beginning; temporary files are in tempDir.
+// and removes the plan, and the documents of what waited that the parent has. If another version
+// came first, the plan is applied to that one, provided
+// that its inputs are still live there; else the result is Stale. So is that of a plan that drops
+// the rows of a takedown which was lifted since. Rows that takedowns hide are hidden in the new
+// segments from the beginning; temporary files are in tempDir.
 func Commit(ctx context.Context, store blob.Store, planKey string, built Built, tempDir string) (Committed, error) {
 	p, id, err := readPlan(ctx, store, planKey)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -230,9 +230,6 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 	c := manifest.Commit{
 		ID: id, BuiltBy: builder(),
 		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
-			if gone, err := p.overtaken(ctx, store); err != nil || gone {
-				return nil, cmp.Or(err, errStale)
-			}
 			if lifted, err := p.lifted(ctx, store); err != nil || lifted {
 				return nil, cmp.Or(err, errStale)
 			}
@@ -244,6 +241,13 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 		},
 		Check: func(ctx context.Context, swept uint64) error { return p.uncollected(ctx, store, swept, &built) },
 		Cover: suppress.Covering(store, tempDir),
+	}
+	// Each publish looks whether a batch that is left out is whole again.
+	for i, b := range p.Lost {
+		change := pending.Change{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		if err := pending.Put(ctx, store, fmt.Sprintf("%s-%d", id, i), max(b.Start, 1), []pending.Change{change}); err != nil {
+			return Committed{}, fmt.Errorf("commit version: %w", err)
+		}
 	}
 	out := Committed{Stale: true}
 	var done manifest.Committed
@@ -258,7 +262,7 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 		return Committed{}, err
 	}
 	if !out.Stale {
-		if err := p.settle(ctx, store, out.Version); err != nil {
+		if err := store.Delete(ctx, p.Settled...); err != nil {
 			return Committed{}, fmt.Errorf("commit version: %w", err)
 		}
 	}
@@ -266,28 +270,6 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 		return Committed{}, fmt.Errorf("remove plan: %w", err)
 	}
 	return out, nil
-}
-
-// settle tells the registry which batches of a version it has not to return again. A registry that
-// is lost is told by the next plan.
-func (p *plan) settle(ctx context.Context, store blob.Store, version string) error {
-	var published []registry.Pending
-	for _, b := range p.all() {
-		if b.New || b.Moved {
-			published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
-		}
-	}
-	for _, b := range p.Removes {
-		published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Retired: true})
-	}
-	for _, b := range p.Lost { // the version lacks them, and each publish looks whether they are whole
-		published = append(published, registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch})
-	}
-	err := registry.Settle(ctx, store, version, published)
-	if errors.Is(err, codec.ErrCorrupt) {
-		return nil
-	}
-	return err
 }
 
 // committed returns the result of a commit whose plan is gone: an earlier attempt finished, and
@@ -323,6 +305,13 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 	next := &manifest.Next{
 		CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix,
 		Batches: map[string]iter.Seq2[manifest.Batch, error]{}, Died: map[string][]manifest.BatchName{},
+		Gone: slices.Clone(p.Gone), Starts: map[manifest.BatchName]int64{},
+	}
+	for _, b := range p.Removes {
+		next.Gone = append(next.Gone, manifest.Gone{BatchName: b.name(), Start: b.Start, Digest: b.Had})
+	}
+	for _, b := range p.Starts {
+		next.Starts[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Start
 	}
 	replaced := p.replaced()
 	add := func(seg segment.Ref, batches []planned) {
@@ -331,6 +320,7 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 			for _, b := range batches {
 				live := manifest.Batch{
 					BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
+					Start: max(b.Start, next.Starts[b.name()]),
 					Union: b.Union, UnionDigest: b.UnionDigest,
 				}
 				if !yield(live, nil) {
@@ -353,6 +343,11 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 	for i := range p.Segments {
 		if p.Segments[i].Replaces == "" {
 			add(built.Segments[i], p.Segments[i].Batches)
+		}
+	}
+	for _, b := range p.all() {
+		if b.New {
+			next.Back = append(next.Back, b.name())
 		}
 	}
 	for _, d := range p.Datasets {
@@ -422,13 +417,17 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		case !ok:
 			continue
-		case b.New && have.Digest != b.Replaces, !b.New && have.Digest != b.Digest:
+		case b.New && (have.Digest != b.Replaces || have.Start > b.Start), !b.New && have.Digest != b.Digest:
 			return errStale
 		case replaced[have.Segment]:
 			known++
 		case p.tableOf(have.Segment) == nil:
 			return errStale
 		}
+	}
+	retired, err := p.retiredSince(ctx, parent)
+	if err != nil || retired {
+		return cmp.Or(err, errStale)
 	}
 	removed, err := parent.FindBatches(ctx, namesOf(p.Removes))
 	if err != nil {
@@ -437,7 +436,7 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 	for _, b := range p.Removes {
 		have, ok := removed[b.name()]
 		switch {
-		case !ok || have.Digest != b.Replaces:
+		case !ok || have.Digest != b.Replaces || have.Start > b.Start:
 			return errStale
 		case replaced[have.Segment]:
 			known++
@@ -465,35 +464,23 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 	return nil
 }
 
-// overtaken reports whether an ingest whose batch is new in the plan was withdrawn since the plan
-// was made, or a batch that it removes is no longer retired.
-func (p *plan) overtaken(ctx context.Context, store blob.Store) (bool, error) {
-	var added []planned
-	var ids []registry.BatchID
+// retiredSince reports whether a new batch of the plan began before it was retired in parent.
+func (p *plan) retiredSince(ctx context.Context, parent *manifest.Version) (bool, error) {
+	starts := map[manifest.BatchName]int64{}
 	for _, b := range p.all() {
-		if b.New && !b.Moved { // a batch of the version cannot be withdrawn
-			added = append(added, b)
-			ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
+		if b.New && !b.Moved {
+			starts[b.name()] = b.Start
+			dataset := manifest.BatchName{DatasetID: b.DatasetID}
+			starts[dataset] = min(b.Start, cmp.Or(starts[dataset], b.Start))
 		}
 	}
-	for _, b := range p.Removes {
-		ids = append(ids, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
-	}
-	ingests, err := registry.IngestsOf(ctx, store, ids)
-	if err != nil {
-		return false, err
-	}
-	for _, id := range ids[len(added):] {
-		if _, retired := published.RetiredAt(ingests[id]); !retired {
-			return true, nil
+	gone, err := parent.FindGone(ctx, slices.SortedFunc(maps.Keys(starts), manifest.CompareNames))
+	for name, g := range gone {
+		if g.Start > starts[name] {
+			return true, err
 		}
 	}
-	for i, b := range added {
-		if !slices.ContainsFunc(ingests[ids[i]], func(in registry.Ingest) bool { return in.Digest == b.Digest }) {
-			return true, nil
-		}
-	}
-	return false, nil
+	return false, err
 }
 
 // builder names this program, its version and its revision.

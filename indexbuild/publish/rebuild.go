@@ -21,6 +21,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/takedown"
@@ -168,7 +169,7 @@ func (r *restorer) lost(err error) error {
 func (r *restorer) restore() error {
 	base, older, err := r.versions()
 	if err == nil {
-		err = r.registries(base, older)
+		err = r.registries(base)
 	}
 	if err == nil {
 		err = r.suffixLists(append([]*manifest.Version{base}, older...))
@@ -232,8 +233,8 @@ func (r *restorer) versions() (base *manifest.Version, older []*manifest.Version
 	return found.Current, older, nil
 }
 
-// registries writes lost registry documents again.
-func (r *restorer) registries(base *manifest.Version, older []*manifest.Version) error {
+// registries writes the registry's documents again if they are lost.
+func (r *restorer) registries(base *manifest.Version) error {
 	datasets := make([]lake.Dataset, 0, base.Counts.Datasets)
 	for d, err := range base.Datasets(r.ctx, 0) {
 		if isDamage(err) || codec.IsFormat(err) {
@@ -261,71 +262,7 @@ func (r *restorer) registries(base *manifest.Version, older []*manifest.Version)
 	if err != nil {
 		return r.lost(err)
 	}
-	var replaced []string // digests, newest first
-	known := map[string]bool{}
-	for _, v := range older {
-		for b, err := range v.Batches(r.ctx) {
-			if isDamage(err) || codec.IsFormat(err) {
-				break // older versions only tell which of several records is the newest
-			}
-			if err != nil {
-				return err
-			}
-			if !known[b.Digest] {
-				known[b.Digest] = true
-				replaced = append(replaced, b.Digest)
-			}
-		}
-	}
-	for shard := range registry.Shards {
-		if err := r.ledger(shard, base, replaced); err != nil {
-			return err
-		}
-	}
 	return nil
-}
-
-// ledger writes a lost shard of the ledger again.
-func (r *restorer) ledger(shard int, base *manifest.Version, replaced []string) error {
-	live := func() (map[registry.BatchID]string, error) {
-		if base.ID == "" {
-			return nil, nil
-		}
-		all := map[registry.BatchID]string{}
-		for b, err := range base.Batches(r.ctx) {
-			if err != nil {
-				return nil, err
-			}
-			if registry.ShardOf(b.DatasetID) == shard {
-				all[registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Digest
-			}
-		}
-		return all, nil
-	}
-	restored, err := registry.RestoreShard(r.ctx, r.store, shard, live, replaced)
-	addLines(&r.work.Out.Restored, restored.Keys...)
-	var ids []uint32
-	for _, b := range restored.Retired {
-		ids = append(ids, b.DatasetID)
-	}
-	names, namesErr := registry.FindDatasets(r.ctx, r.store, ids)
-	for _, b := range restored.Retired {
-		addLines(&r.work.Out.Lost, fmt.Sprintf("batch %s of %s: it waited to be published, or was retired; \"starter restore\" publishes it",
-			b.Batch, nameIn(names, b.DatasetID)))
-	}
-	if slices.Contains(restored.Keys, registry.ShardKey(shard)) && base.ID != "" {
-		addLines(&r.work.Out.Lost, fmt.Sprintf("%s: which batches were retired since version %s is lost; retire them again",
-			registry.ShardKey(shard), base.ID))
-	}
-	if n := len(restored.Found); n > 0 {
-		addLines(&r.work.Out.Lost, fmt.Sprintf("%s: which batches were retired is lost; %d batches will be published, since no version "+
-			"tells; retire again what was retired", registry.ShardKey(shard), n))
-	}
-	addLines(&r.work.Out.Lost, restored.Unclear...)
-	if err := r.lost(cmp.Or(err, namesErr)); err != nil || len(restored.Keys) == 0 {
-		return err
-	}
-	return r.save()
 }
 
 // rules returns the rules of a lake: those of its version, or else of one of its batch records.
@@ -405,23 +342,27 @@ func (r *restorer) divide() error {
 			r.work.Segments = append(r.work.Segments, s.ID)
 		}
 	}
-	all, err := registry.AllBatches(r.ctx, r.store, func(_ int, err error) {
-		addLines(&r.work.Out.Lost, remedy.Explain(r.store.URL(), err))
-	})
+	state, err := pending.ReadWaiting(r.ctx, r.store)
 	if err != nil {
 		return r.lost(err)
 	}
-	var names []manifest.BatchName
-	for _, b := range all {
-		names = append(names, manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch})
+	for _, d := range state.Damaged {
+		addLines(&r.work.Out.Lost, fmt.Sprintf("%v; what it named was finished, or retired, and not published: do it again", d.Err))
+		if err := r.save(); err != nil {
+			return err
+		}
+		if err := r.store.Delete(r.ctx, d.Key); err != nil {
+			return err
+		}
 	}
-	live, err := found.Current.FindBatches(r.ctx, names)
+	state.Version = found.Current
+	unpublished, err := state.Unpublished(r.ctx)
 	if err != nil {
 		return r.lost(err)
 	}
 	var waiting []segment.BatchRef
-	for i, b := range all {
-		if !b.Retired && live[names[i]].Digest != b.Digest {
+	for _, b := range unpublished {
+		if !b.Retired {
 			waiting = append(waiting, segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
 		}
 	}
@@ -550,7 +491,7 @@ func (i *inspector) segment(id string) error {
 		if b.Union != "" {
 			record, err := i.whole(own)
 			if err == nil {
-				i.found.Moved = append(i.found.Moved, ofRecord(own, record))
+				i.found.Moved = append(i.found.Moved, ofRecord(own, b.Start, record))
 				continue
 			}
 			if !isDamage(err) {
@@ -588,8 +529,8 @@ func (i *inspector) segment(id string) error {
 }
 
 // ofRecord returns a batch of the current version that is built from its own parts.
-func ofRecord(ref segment.BatchRef, record *lake.Batch) planned {
-	b := planned{DatasetID: ref.DatasetID, Batch: ref.Batch, Digest: ref.Digest, Rows: record.Rows, Parts: int64(len(record.Parts))}
+func ofRecord(ref segment.BatchRef, start int64, record *lake.Batch) planned {
+	b := planned{DatasetID: ref.DatasetID, Batch: ref.Batch, Digest: ref.Digest, Start: start, Rows: record.Rows, Parts: int64(len(record.Parts))}
 	for _, p := range record.Parts {
 		b.Bytes += p.Bytes
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -27,12 +28,12 @@ import (
 )
 
 // batchID is a batch named as live names it.
-func batchID(name string) (id registry.BatchID) {
+func batchID(name string) (id manifest.BatchName) {
 	fmt.Sscanf(strings.Replace(name, "/", " ", 1), "%d %s", &id.DatasetID, &id.Batch)
 	return id
 }
 
-func batchIDs(names []string) (ids []registry.BatchID) {
+func batchIDs(names []string) (ids []manifest.BatchName) {
 	for _, name := range names {
 		ids = append(ids, batchID(name))
 	}
@@ -41,23 +42,12 @@ func batchIDs(names []string) (ids []registry.BatchID) {
 
 func retire(t testing.TB, store blob.Store, names ...string) {
 	t.Helper()
-	for _, r := range registry.RetireBatches(t.Context(), store, testlake.Run(), batchIDs(names)) {
-		if r.Err != nil || r.Already {
-			t.Fatalf("%+v", r)
-		}
-	}
+	testlake.Retire(t, store, batchIDs(names)...)
 }
 
 func restore(t testing.TB, store blob.Store, names ...string) {
 	t.Helper()
-	for _, r := range registry.RestoreBatches(t.Context(), store, batchIDs(names)) {
-		if r.Err != nil {
-			t.Fatalf("%+v", r)
-		}
-	}
-	if err := manifest.Touch(t.Context(), store); err != nil {
-		t.Fatal(err)
-	}
+	testlake.Restore(t, store, batchIDs(names)...)
 }
 
 // checkLake reads the whole lake as "starter verify --all" does.
@@ -147,21 +137,10 @@ func TestRetiredBatchesAreAsTheirModel(t *testing.T) {
 				if v := expectLive(t, store, want); v != nil {
 					versions[v.ID] = want
 				}
-				if pending, _, err := registry.PendingBatches(t.Context(), store, func(_ int, err error) { t.Error(err) }); err != nil || len(pending) > 0 {
-					t.Fatalf("seed %d, step %d: %+v wait, %v", seed, step, pending, err)
-				}
-				if r.IntN(3) == 0 { // the order of ingests is lost
-					for shard := range registry.Shards {
-						if err := store.Delete(t.Context(), registry.ShardKey(shard)); err != nil {
-							t.Fatal(err)
-						}
+				for _, b := range whatWaits(t, store).Batches {
+					if !b.Published {
+						t.Fatalf("seed %d, step %d: %+v waits", seed, step, b)
 					}
-					rebuilt, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
-					if err != nil || rebuilt.LostBatches > 0 {
-						t.Fatalf("seed %d, step %d: %+v, %v", seed, step, rebuilt, err)
-					}
-					testlake.Publish(t, store)
-					expectLive(t, store, want)
 				}
 			}
 		}
@@ -262,30 +241,21 @@ func TestRetireLeavesTheOthers(t *testing.T) {
 	}
 }
 
-// An ingest that registered before does not bring a retired batch back; one that registers later
-// does, also with the same content. A waiting ingest is told.
+// An ingest that began before does not bring a retired batch back; one that begins later does, also
+// with the same content. A waiting ingest is told.
 func TestIngestsBesideARetirement(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	testlake.Publish(t, store)
 	live, _ := findLive(t, current(t, store), 1, "b1")
-	if _, err := registry.RegisterIngest(t.Context(), store, 1, "b1", "slow"); err != nil {
-		t.Fatal(err)
-	}
+	slow := time.Now().UnixNano()
 	retire(t, store, "1/b1")
-	out := registry.FinishIngests(t.Context(), store, []registry.Finish{
-		{IngestID: registry.IngestID{DatasetID: 1, Batch: "b1", Run: "slow"}, Digest: live.Digest},
-	})
-	if out[0].Err != nil || out[0].Current || !out[0].Retired {
-		t.Fatalf("%+v", out)
-	}
+	finish(t, store, 1, "b1", live.Digest, slow, false)
 	testlake.Publish(t, store)
 	v := expectLive(t, store, map[string]int64{})
-	for _, digest := range []string{"", live.Digest} {
-		ref := segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: digest}
-		if f, err := published.Find(t.Context(), store, ref, ""); err != nil || f.Published || !strings.Contains(f.Damage, "retired") || f.Current != v.ID {
-			t.Fatalf("%q: %+v, %v", digest, f, err)
-		}
+	in := published.Ingest{BatchRef: segment.BatchRef{DatasetID: 1, Batch: "b1", Digest: live.Digest}, Start: slow}
+	if f, err := published.Find(t.Context(), store, in, ""); err != nil || f.Published || !strings.Contains(f.Damage, "retired") || f.Current != v.ID {
+		t.Fatalf("%+v, %v", f, err)
 	}
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	testlake.Publish(t, store)
@@ -321,29 +291,17 @@ func TestRetireBesideDamage(t *testing.T) {
 	expectLive(t, store, map[string]int64{"3/b1": 30})
 }
 
-// A restoration while the version without the batch is being committed makes that plan stale.
+// A batch that is restored while the version without it is being committed is in the next one.
 func TestRestoreDuringACommit(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("a", 10))
 	testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 	testlake.Publish(t, store)
-	v := current(t, store)
 	retire(t, store, "1/b1")
 	slow := begin(t, store)
 	restore(t, store, "1/b1")
-	if done := slow.commit(t, store); !done.Stale {
+	if done := slow.commit(t, store); done.Stale {
 		t.Fatalf("%+v", done)
-	}
-	if again := testlake.Publish(t, store); again.Version != v.ID {
-		t.Fatalf("%+v", again)
-	}
-	// The commit comes first, and its publisher dies before it tells the registry, or after the
-	// batch is back.
-	retire(t, store, "1/b1")
-	gone := begin(t, store).commit(t, store).Version
-	restore(t, store, "1/b1")
-	if err := registry.Settle(t.Context(), store, gone, []registry.Pending{{DatasetID: 1, Batch: "b1", Retired: true}}); err != nil {
-		t.Fatal(err)
 	}
 	testlake.Publish(t, store)
 	expectLive(t, store, map[string]int64{"1/b1": 10, "2/b1": 20})
@@ -365,17 +323,13 @@ func TestRetirementEndsAnywhere(t *testing.T) {
 		store := start(t)
 		store.CrashAfter(n)
 		do := func() error {
-			r := registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
-			if r[0].Err != nil {
-				return r[0].Err
+			if err := testlake.TryRetire(t.Context(), store, batchID("1/b1")); err != nil {
+				return err
 			}
 			if _, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir()); err != nil {
 				return err
 			}
-			if r := registry.RestoreBatches(t.Context(), store, []registry.BatchID{{DatasetID: 1, Batch: "b1"}}); r[0].Err != nil {
-				return r[0].Err
-			}
-			if err := manifest.Touch(t.Context(), store); err != nil {
+			if err := testlake.TryRestore(t.Context(), store, batchID("1/b1")); err != nil {
 				return err
 			}
 			_, err := publish.All(t.Context(), store, testlake.Run(), t.TempDir())
@@ -395,10 +349,7 @@ func TestRetirementEndsAnywhere(t *testing.T) {
 		}
 		points++
 		// Whatever was done, all of it is done by doing it again.
-		r := registry.RetireBatches(t.Context(), store, "retire-again", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
-		if r[0].Err != nil {
-			t.Fatalf("after %d changes: %+v", n, r)
-		}
+		retire(t, store, "1/b1")
 		testlake.Publish(t, store)
 		expectLive(t, store, after)
 		restore(t, store, "1/b1")
@@ -602,119 +553,36 @@ func TestReplacementWaitsAsAWhole(t *testing.T) {
 	})
 }
 
-// An ingest that registers after the replacing one stays, whichever finishes first. One that is
-// cancelled brings back what it has replaced.
+// An ingest that began after the replacing one stays, whichever finishes first. One that began
+// before is retired.
 func TestReplacementInTheOrderOfIngests(t *testing.T) {
 	store := blob.NewMemory()
 	replaceable(t, store)
-	for _, in := range []registry.IngestID{{DatasetID: 1, Batch: "b1", Run: "before"}, {DatasetID: 1, Batch: "b4", Run: "replacing"}} {
-		if out := registry.RegisterIngests(t.Context(), store, []registry.IngestID{in}); out[0].Err != nil {
-			t.Fatal(out[0].Err)
-		}
-	}
+	start := time.Now().UnixNano()
 	later := testlake.Ingest(t, store, "alpha", "b2", records("c", 30)) // the same content
 	done := testlake.Ingest(t, store, "alpha", "b4", records("d", 7))
-	all, err := registry.Ingests(t.Context(), store, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The record is that of the run that registered first.
-	if _, _, err := registry.WithdrawIngest(t.Context(), store, 1, "b4", all["b4"][1].Run, done.Digest); err != nil {
-		t.Fatal(err)
-	}
-	finish := func(batch, run, digest string, replace bool) registry.Outcome {
-		t.Helper()
-		id := registry.IngestID{DatasetID: 1, Batch: batch, Run: run}
-		out := registry.FinishIngests(t.Context(), store, []registry.Finish{{IngestID: id, Digest: digest, Replace: replace}})
-		if out[0].Err != nil {
-			t.Fatal(out[0].Err)
-		}
-		return out[0]
-	}
-	if out := finish("b4", "replacing", done.Digest, true); !out.Current {
-		t.Fatalf("%+v", out)
-	}
 	one, _ := findLive(t, current(t, store), 1, "b1")
-	if out := finish("b1", "before", one.Digest, false); out.Current || !out.Retired {
-		t.Errorf("one that registered before: %+v", out)
+	for _, key := range documents(t, store) {
+		if strings.HasPrefix(key, "pending/1/") && key > fmt.Sprintf("pending/1/%019d", testlake.Finished(t, store, 1, "b2").Start+1) {
+			if err := store.Delete(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
-	pending, _, err := registry.PendingBatches(t.Context(), store, func(_ int, err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
+	finish(t, store, 1, "b4", done.Digest, start+1, true)
+	finish(t, store, 1, "b1", one.Digest, start, false)
 	got := map[string]string{}
-	for _, p := range pending {
-		got[p.Batch] = fmt.Sprint(p.Retired, " ", p.By)
+	for _, b := range whatWaits(t, store).Batches {
+		if !b.Published {
+			got[b.Batch] = fmt.Sprint(b.Retired, " ", b.By)
+		}
 	}
 	if diff := cmp.Diff(map[string]string{"b1": "true b4", "b4": "false "}, got); diff != "" {
-		t.Errorf("pending: %s", diff)
-	}
-	if v, err := published.Withdraw(t.Context(), store, 1, "b4", "replacing", done.Digest); err != nil || v != "" {
-		t.Fatalf("%q, %v", v, err)
+		t.Errorf("waits: %s", diff)
 	}
 	testlake.Publish(t, store)
-	v := expectLive(t, store, map[string]int64{"1/b1": 10, "1/b2": 30, "2/b1": 20})
+	v := expectLive(t, store, map[string]int64{"1/b2": 30, "1/b4": 7, "2/b1": 20})
 	if two, _ := findLive(t, v, 1, "b2"); two.Digest != later.Digest {
 		t.Errorf("%+v", two)
-	}
-}
-
-// A replacing ingest that is cancelled during the commit that publishes it stays, with all that it
-// has replaced, also if the cancellation has to be repeated.
-func TestReplacementCancelledDuringItsCommit(t *testing.T) {
-	for _, dies := range []bool{false, true} {
-		inner := blob.NewMemory()
-		replaceable(t, inner)
-		done := testlake.Replace(t, inner, "alpha", "b4", records("d", 7))
-		all, err := registry.Ingests(t.Context(), inner, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		run := all["b4"][0].Run
-		late := begin(t, inner)
-
-		looked, withdrawn, committed := make(chan struct{}), make(chan struct{}), make(chan struct{})
-		first := blobtest.NewFaulty(inner)
-		first.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == manifest.Key }, Nth: 1, Do: func() {
-			close(looked)
-			<-withdrawn
-		}})
-		go func() {
-			defer close(committed)
-			if _, err := publish.Commit(t.Context(), first, late.key, late.built, t.TempDir()); err != nil {
-				t.Error(err)
-			}
-		}()
-		<-looked
-		second := blobtest.NewFaulty(inner)
-		isOrder := func(key string) bool { return key == registry.ShardKey(registry.ShardOf(1)) }
-		second.Inject(blobtest.Fault{Op: blob.OpPut, Key: isOrder, Nth: 1, After: true, Do: func() {
-			close(withdrawn)
-			<-committed
-		}})
-		if dies {
-			second.Inject(blobtest.Fault{Op: blob.OpPut, Key: isOrder, Nth: 2})
-		}
-		version, err := published.Withdraw(t.Context(), second, 1, "b4", run, done.Digest)
-		if dies {
-			if err == nil {
-				t.Error("the fault did not happen")
-			}
-			version, err = published.Withdraw(t.Context(), inner, 1, "b4", run, done.Digest)
-		}
-		if want := current(t, inner).ID; err != nil || version != want {
-			t.Errorf("withdrawn from version %q, want %q: %v", version, want, err)
-		}
-		testlake.Publish(t, inner)
-		expectLive(t, inner, map[string]int64{"1/b4": 7, "2/b1": 20})
-		states, err := registry.BatchStates(t.Context(), inner, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, s := range states {
-			if s.Retired != (s.Batch != "b4") {
-				t.Errorf("%+v", s)
-			}
-		}
 	}
 }

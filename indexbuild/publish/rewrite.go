@@ -17,7 +17,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 )
@@ -405,13 +404,13 @@ func (w *Working) rewrites(ctx context.Context, store blob.Store, key string) er
 	for _, task := range l.Tasks {
 		for i := range task {
 			if b := task[i].Move; b != nil {
-				w.Moving = append(w.Moving, registry.BatchID{DatasetID: b.DatasetID, Batch: b.Batch})
+				w.Moving = append(w.Moving, manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch})
 				continue
 			}
 			j := task[i].Union
-			w.Moving = append(w.Moving, registry.BatchID{DatasetID: j.DatasetID, Batch: j.Name()})
+			w.Moving = append(w.Moving, manifest.BatchName{DatasetID: j.DatasetID, Batch: j.Name()})
 			for _, s := range j.Sources {
-				w.Batches = append(w.Batches, registry.Pending{DatasetID: j.DatasetID, Batch: s.Batch, Digest: s.Digest})
+				w.Batches = append(w.Batches, segment.BatchRef{DatasetID: j.DatasetID, Batch: s.Batch, Digest: s.Digest})
 			}
 		}
 	}

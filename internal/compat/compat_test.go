@@ -175,24 +175,16 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		if err != nil || len(datasets) != 3 {
 			t.Fatalf("%+v, %v", datasets, err)
 		}
-		retired := []registry.BatchID{{DatasetID: datasets["list-1"].ID, Batch: "current"}}
-		for _, r := range registry.RetireBatches(ctx, store, testlake.Run(), retired) {
-			if r.Err != nil || r.Already {
-				t.Fatalf("%+v", r)
-			}
-		}
+		retired := []manifest.BatchName{{DatasetID: datasets["list-1"].ID, Batch: "current"}}
+		testlake.Retire(t, store, retired...)
 		testlake.Publish(t, store)
 		gone := maps.Clone(want)
 		delete(gone, "list-1")
 		check("a retirement", gone)
 		// Back comes what today's code has retired, and what earlier code has, also out of a union.
-		back := append(retired, registry.BatchID{DatasetID: datasets["list-3"].ID, Batch: "current"},
-			registry.BatchID{DatasetID: datasets["crawl"].ID, Batch: "2024-03-02"})
-		for _, r := range registry.RestoreBatches(ctx, store, back) {
-			if r.Err != nil {
-				t.Fatalf("%+v", r)
-			}
-		}
+		back := append(retired, manifest.BatchName{DatasetID: datasets["list-3"].ID, Batch: "current"},
+			manifest.BatchName{DatasetID: datasets["crawl"].ID, Batch: "2024-03-02"})
+		testlake.Restore(t, store, back...)
 		testlake.Publish(t, store)
 		asker.Refresh()
 		all := asker.Rows(hosts)

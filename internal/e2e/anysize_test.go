@@ -18,9 +18,9 @@ import (
 
 	"github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
+	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // The tests named TestAnySize ingest something that is large in one way or another, through the
@@ -135,10 +135,7 @@ func batchRecords(t *testing.T, lakeURL string, dataset uint32) []*lake.Batch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	current, err := registry.CurrentBatches(t.Context(), store, dataset)
-	if err != nil {
-		t.Fatal(err)
-	}
+	current := testlake.Batches(t, store, dataset)
 	var records []*lake.Batch
 	for name, digest := range current {
 		key := lake.BatchKey(dataset, name, digest)

@@ -73,16 +73,17 @@ var allowed = map[string][]string{
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/dated", "lake/ingest/deadline",
 		"lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection",
-		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw",
+		"lake/ingest/unwrap", "lake/manifest", "lake/part", "lake/partwriter", "lake/pending", "lake/raw",
 		"lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/registry", "lake/row",
 		"lake/rowmerge", "lake/rowsort", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/effect": {
 		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/part", "lake/partreader",
-		"lake/registry",
+		"lake/pending", "lake/registry",
 	},
 	"lake/ingest/many": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/pieces", "lake/registry", "lake/seekable",
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/pending", "lake/pieces", "lake/registry",
+		"lake/seekable",
 	},
 	"lake/ingest/allow":      {},
 	"lake/ingest/dated":      {},
@@ -94,6 +95,7 @@ var allowed = map[string][]string{
 	"lake/access":            {"lake", "lake/blob", "lake/codec"},
 	"lake/lease":             {"lake/blob", "lake/codec"},
 	"lake/manifest":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/registry", "lake/takedown", "lake/trash"},
+	"lake/pending":           {"lake", "lake/blob", "lake/codec", "lake/manifest"},
 	"lake/takedown":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/urlnorm"},
 	"lake/registry":          {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash", "lake/urlnorm"},
 	"lake/remedy":            {"lake/codec"},
@@ -141,7 +143,7 @@ var allowed = map[string][]string{
 	"indexbuild/lakecheck": {
 		"export/domain64/numbers", "indexbuild", "indexbuild/postings", "indexbuild/segment", "indexbuild/deletion",
 		"indexbuild/treebuild", "indexbuild/verify", "lake", "lake/access", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/part", "lake/partreader", "lake/pieces", "lake/registry", "lake/remedy",
+		"lake/part", "lake/partreader", "lake/pending", "lake/pieces", "lake/registry", "lake/remedy",
 		"lake/takedown", "lake/trash",
 	},
 	"indexbuild/rewrite": {
@@ -150,18 +152,18 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/published": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/registry",
+		"lake/manifest", "lake/pending", "lake/registry", "lake/remedy",
 	},
 	"indexbuild/publish": {
 		"indexbuild", "indexbuild/lakecheck", "indexbuild/rewrite",
 		"indexbuild/postings", "indexbuild/published", "indexbuild/segment", "indexbuild/deletion",
 		"indexbuild/suppress", "indexbuild/treebuild", "indexbuild/verify", "lake",
-		"lake/blob", "lake/codec", "lake/manifest", "lake/registry", "lake/remedy",
+		"lake/blob", "lake/codec", "lake/manifest", "lake/pending", "lake/registry", "lake/remedy",
 		"lake/suffixchange", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/gc": {
 		"export/domain64/numbers", "indexbuild/publish", "indexbuild/segment/pathtree", "indexbuild/treebuild", "lake", "lake/access", "lake/blob", "lake/codec", "lake/ingest/many", "lake/lease",
-		"lake/manifest", "lake/registry", "lake/takedown", "lake/trash",
+		"lake/manifest", "lake/pending", "lake/registry", "lake/takedown", "lake/trash",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
@@ -192,7 +194,7 @@ var allowed = map[string][]string{
 		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild", "indexbuild/gc", "indexbuild/lakecheck", "indexbuild/postings",
 		"indexbuild/publish", "indexbuild/published", "indexbuild/segment",
 		"lake", "lake/blob", "lake/codec", "lake/ingest",
-		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/registry",
+		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "lake/manifest", "lake/pending", "lake/registry",
 		"lake/remedy",
 	},
 	"workflows": {
@@ -210,7 +212,7 @@ var allowed = map[string][]string{
 		"activities", "export/urlkey", "indexbuild/lakecheck", "indexbuild/rewrite",
 		"indexbuild/postings", "indexbuild/publish", "indexbuild/segment", "internal/cli",
 		"internal/addresses", "internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
-		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/registry",
+		"lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pending", "lake/registry",
 		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "serve/lookup", "serve/shortlived", "starter/access", "starter/check", "starter/compaction", "starter/export", "starter/garbage",
 		"starter/find", "starter/frontier", "starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule", "starter/single", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff", "starter/versionlist", "workflows",
 	},
@@ -235,7 +237,7 @@ var allowed = map[string][]string{
 	"starter/inventory":    {"indexbuild/prefixtree", "indexbuild/treebuild", "internal/cli"},
 	"starter/retire": {
 		"indexbuild/lakecheck", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
-		"internal/cli", "lake/blob", "lake/manifest", "lake/registry", "starter/find",
+		"internal/cli", "lake/blob", "lake/manifest", "lake/pending", "lake/registry", "starter/find",
 	},
 	"starter/check": {
 		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
@@ -286,7 +288,7 @@ var allowed = map[string][]string{
 
 	"frontier/client": {"lake/ingest/allow"},
 	"frontier/feed": {
-		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/ingest/deadline", "lake/manifest", "lake/part", "lake/registry",
+		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/ingest/deadline", "lake/manifest", "lake/part", "lake/pending", "lake/registry",
 		"lake/urlnorm",
 	},
 	"frontier/migrate":      {"export/postgres", "frontier/client", "lake/codec", "lake/urlnorm"},
@@ -344,9 +346,9 @@ var allowed = map[string][]string{
 	"internal/supervise":    {},
 	"internal/testenv":      {"internal/addresses"},
 	"internal/testlake": {
-		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/segment",
+		"indexbuild/mph", "indexbuild/postings", "indexbuild/publish", "indexbuild/published", "indexbuild/segment",
 		"indexbuild/segment/membership", "lake", "lake/blob", "lake/ingest", "lake/manifest",
-		"lake/part", "lake/registry", "lake/urlnorm",
+		"lake/part", "lake/pending", "lake/registry", "lake/urlnorm",
 	},
 	"internal/thrift":       {"lake/codec"},
 	"internal/flight":       {},

@@ -11,7 +11,7 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/tree"
 )
@@ -41,7 +41,7 @@ func (m *machine) verify() {
 // versions.
 func (m *machine) agrees(w *world) error {
 	for id := range w.orders {
-		if err := m.ledgerAgrees(w, id.dataset); err != nil {
+		if err := m.batchesAgree(w, id.dataset); err != nil {
 			return err
 		}
 	}
@@ -93,8 +93,8 @@ func (m *machine) agrees(w *world) error {
 	return nil
 }
 
-// ledgerAgrees compares what the ledger says of a dataset's batches.
-func (m *machine) ledgerAgrees(w *world, dataset string) error {
+// batchesAgree compares which batches of a dataset are retired.
+func (m *machine) batchesAgree(w *world, dataset string) error {
 	want, got := map[string]bool{}, map[string]bool{}
 	for id := range w.orders {
 		if c, retired := w.current(id); c != nil && id.dataset == dataset {
@@ -102,7 +102,11 @@ func (m *machine) ledgerAgrees(w *world, dataset string) error {
 		}
 	}
 	if id := m.idOf(dataset); id != 0 {
-		states, err := registry.BatchStates(m.Context(), m.store, id)
+		state, err := pending.Look(m.Context(), m.store, id)
+		if err != nil {
+			return err
+		}
+		states, err := state.Batches(m.Context(), id)
 		if err != nil {
 			return err
 		}

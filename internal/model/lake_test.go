@@ -18,7 +18,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/published"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
@@ -26,8 +26,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/effect"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
@@ -46,7 +46,7 @@ type machine struct {
 	server  *lookup.Server
 	trees   *tree.Engine
 	files   []*file
-	pending []*pending
+	pending []*building
 	lists   []*urlnorm.SuffixList
 	// published are the batches that any version has had.
 	published map[batchID]bool
@@ -357,11 +357,6 @@ func (m *machine) ingestAs(id batchID, c *content, spec ingest.Spec) {
 	}
 	if run == first {
 		m.checkEffect(before, id, run)
-	} else {
-		// The first run may have finished, too: cancelling the second would not bring back what was
-		// before.
-		o := m.world.orders[id]
-		o[len(o)-1].published = true
 	}
 }
 
@@ -384,9 +379,9 @@ func (m *machine) unread(id batchID, c *content) *content {
 
 // checkEffect compares what the ingest of a batch says about its dataset.
 func (m *machine) checkEffect(before *world, id batchID, run *ingesting) {
-	e, err := effect.Of(m.Context(), m.store, run.run, run.result.BatchKey)
-	if err != nil || e == nil {
-		m.Fatalf("effect of the ingest of %v: %+v, %v", id, e, err)
+	e := run.result.Effect
+	if e == nil {
+		m.Fatalf("no effect of the ingest of %v", id)
 	}
 	c, retired := before.current(id)
 	rows, others, fewer := int64(0), int64(0), false
@@ -401,7 +396,7 @@ func (m *machine) checkEffect(before *world, id batchID, run *ingesting) {
 	}
 	own, _ := m.world.current(id)
 	if have := before.published()[id]; retired && have != nil && (have.name == c.name || have.name == own.name) {
-		retired = e.Returned // if the content is that of the version, the ledger forgets that it was retired
+		retired = e.Returned
 	}
 	if e.OtherRows != rows || e.OtherBatches != others || e.Replaced != (c != nil && !retired) || e.Returned != (c != nil && retired) {
 		m.Fatalf("effect of the ingest of %v: %+v, want %d rows in %d other batches; before: %v, retired %v", id, e, rows, others, c, retired)
@@ -458,32 +453,6 @@ func (m *machine) restore() {
 		err := m.apply(store, opt)
 		if err != nil && strings.Contains(err.Error(), "is not retired") {
 			return nil // a first attempt, whose reply was lost
-		}
-		return err
-	})
-}
-
-// waits reports whether the last ingest of a batch waits for a publish.
-func (m *machine) waits(id batchID, _ *content, retired bool) bool {
-	o := m.world.orders[id]
-	return !m.world.moved && !retired && !o[len(o)-1].published
-}
-
-// withdraw cancels the last ingest of a batch, if that waits for a publish.
-func (m *machine) withdraw() {
-	ids := m.world.ids(m.waits)
-	id := one(ids).Draw(m.rt, "batch")
-	b := registry.BatchID{DatasetID: m.idOf(id.dataset), Batch: id.batch}
-	all, err := registry.IngestsOf(m.Context(), m.store, []registry.BatchID{b})
-	if err != nil {
-		m.Fatal(err)
-	}
-	last := all[b][len(all[b])-1]
-	m.count("withdraw")
-	m.attempt("withdraw", func(w *world) { w.withdraw(id) }, func(store blob.Store) error {
-		version, err := published.Withdraw(m.Context(), store, b.DatasetID, b.Batch, last.Run, last.Digest)
-		if err == nil && version != "" {
-			m.Fatalf("withdraw %v: it is published in %s", id, version)
 		}
 		return err
 	})
@@ -719,7 +688,7 @@ func (m *machine) sweep() {
 		m.Fatal(err)
 	}
 	for _, r := range runs {
-		if slices.ContainsFunc(m.pending, func(p *pending) bool { return p.run == r.Run }) {
+		if slices.ContainsFunc(m.pending, func(p *building) bool { return p.run == r.Run }) {
 			continue
 		}
 		if err := ingest.Cleanup(m.Context(), m.store, r.Run); err != nil {
@@ -730,8 +699,7 @@ func (m *machine) sweep() {
 
 const piecesOfVersions = "index/pieces/"
 
-// derived are the objects that can be made again from others without any loss. The ledger is none
-// of them: what waits for a publish, and what a retired batch returns to, may be lost with it.
+// derived are the objects that can be made again from others without any loss.
 var derived = []string{"index/segments/", lake.DeletionRoot, piecesOfVersions, "/postings-", "registry/datasets.json"}
 
 // damage damages some objects of the index, and has them mended.
@@ -739,6 +707,7 @@ func (m *machine) damage() {
 	m.sweep()
 	kind := one(derived).Draw(m.rt, "kind")
 	var keys []string
+	postings := m.postings()
 	named := map[string]bool{} // by earlier versions, for which nothing is made again
 	if len(m.world.versions) > 1 {
 		named = m.tables()
@@ -747,7 +716,8 @@ func (m *machine) damage() {
 		if err != nil {
 			m.Fatal(err)
 		}
-		if strings.Contains(info.Key, kind) && info.Size > 0 && m.mended(info.Key) && !named[info.Key] {
+		made := kind != "/postings-" || postings[info.Key]
+		if strings.Contains(info.Key, kind) && info.Size > 0 && made && !named[info.Key] {
 			keys = append(keys, info.Key)
 		}
 	}
@@ -760,6 +730,9 @@ func (m *machine) damage() {
 		return // what only earlier versions have is not made again
 	}
 	if kind == piecesOfVersions {
+		if v := m.world.newest(); len(v.tags) > 0 {
+			return // the version stays as it is
+		}
 		objects = 1
 	}
 	for range 1 + uniform(objects).Draw(m.rt, "objects") {
@@ -784,8 +757,16 @@ func (m *machine) damage() {
 	if err := m.rebuilt(m.store); err != nil {
 		m.Fatalf("rebuild after damage of %s: %v", kind, err)
 	}
-	m.restart()
 	m.maybeAnother()
+	if kind == piecesOfVersions {
+		// Other objects do not tell when the batches began. So the pieces are others, and those of
+		// the version before stay damaged.
+		m.world.collect(1)
+		if _, err := gc.Collect(m.Context(), m.store, gc.Options{Keep: 1}); err != nil {
+			m.Fatal(err)
+		}
+	}
+	m.restart()
 }
 
 // tables returns the deletion tables that versions name.
@@ -809,24 +790,47 @@ func (m *machine) tables() map[string]bool {
 	return named
 }
 
-// mended reports whether a rebuild looks at an object: it passes over postings that only a retired
-// batch, or an earlier ingest, would need.
-func (m *machine) mended(key string) bool {
-	for id, o := range m.world.orders {
-		names := map[string]bool{}
-		for _, e := range o {
-			if !e.retired {
-				names[e.name] = true
-			}
+// postings returns the postings that a rebuild looks at: those of the newest version and of what
+// waits. Others only earlier versions, or retired batches, need.
+func (m *machine) postings() map[string]bool {
+	state, err := pending.Look(m.Context(), m.store)
+	if err != nil {
+		m.Fatal(err)
+	}
+	keys := map[string]bool{}
+	add := func(ref segment.BatchRef) {
+		data, _, err := m.store.Get(m.Context(), ref.Key())
+		if err != nil {
+			m.Fatal(err)
 		}
-		_, retired := m.world.current(id)
-		prefix := fmt.Sprintf("batches/dataset_id=%d/", m.idOf(id.dataset))
-		own, union := strings.HasPrefix(key, prefix+id.batch+"/"), strings.HasPrefix(key, prefix+"~")
-		if (own || union) && (retired || len(names) > 1) {
-			return false
+		record, err := lake.DecodeBatch(data, ref.Key())
+		if err != nil {
+			m.Fatal(err)
+		}
+		for _, o := range record.Postings {
+			keys[o.Key] = true
 		}
 	}
-	return true
+	for b, err := range state.Version.Batches(m.Context()) {
+		switch {
+		case err != nil:
+			m.Fatal(err)
+		case b.Union != "":
+			add(segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Union, Digest: b.UnionDigest})
+		default:
+			add(segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+		}
+	}
+	waiting, err := state.Unpublished(m.Context())
+	if err != nil {
+		m.Fatal(err)
+	}
+	for _, b := range waiting {
+		if !b.Retired {
+			add(segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest})
+		}
+	}
+	return keys
 }
 
 // rebuild rebuilds a lake in which nothing is damaged.

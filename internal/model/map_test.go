@@ -258,48 +258,6 @@ func (w *world) ingest(id batchID, c *content, replace bool) {
 	}
 }
 
-// withdraw takes back the last entry of a batch, which is an ingest. A batch that a later ingest
-// replaces, too, stays retired, by that one.
-func (w *world) withdraw(id batchID) {
-	o := w.orders[id]
-	last := o[len(o)-1]
-	w.orders[id] = o[:len(o)-1]
-	var returned []batchID
-	ingested, replacing := map[int]batchID{}, map[int]bool{} // by number
-	for other, o := range w.orders {
-		if other.dataset != id.dataset {
-			continue
-		}
-		left := slices.DeleteFunc(slices.Clone(o), func(e entry) bool { return e.retired && e.by == last.number })
-		if len(left) < len(o) {
-			returned = append(returned, other)
-		}
-		w.orders[other] = left
-		for _, e := range left {
-			switch {
-			case e.number <= last.number:
-			case e.retired && e.by > 0:
-				replacing[e.by] = true
-			case !e.retired:
-				ingested[e.number] = other
-				replacing[e.number] = replacing[e.number] || e.replaces && !e.published
-			}
-		}
-	}
-	for _, number := range slices.Sorted(maps.Keys(replacing)) {
-		for _, other := range returned {
-			o := w.orders[other]
-			at := slices.IndexFunc(o, func(e entry) bool { return e.number > number })
-			if at < 0 {
-				at = len(o)
-			}
-			if replacing[number] && ingested[number] != other && at > 0 && !o[at-1].retired {
-				w.orders[other] = slices.Insert(slices.Clone(o), at, entry{number: number, retired: true, by: number})
-			}
-		}
-	}
-}
-
 func (w *world) retire(id batchID) {
 	if _, retired := w.current(id); !retired {
 		w.numbers++

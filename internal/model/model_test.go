@@ -74,7 +74,6 @@ func (m *machine) step(*rapid.T) {
 		{"ingest again", 2, len(w.ids(any)) > 0, m.ingestAgain},
 		{"retire", 3, len(w.ids(any)) > 0, m.retire},
 		{"restore", 3, len(w.ids(m.restorable)) > 0, m.restore},
-		{"withdraw", 2, len(w.ids(m.waits)) > 0, m.withdraw},
 		{"compact", 4, published, m.compact},
 		{"build trees", 2, published, m.buildTrees},
 		{"begin", 3, len(m.pending) < 2, m.begin},

@@ -34,8 +34,6 @@ const (
 	// FlipDown and FlipUp flip a bit of an object in a reply and in a request.
 	FlipDown
 	FlipUp
-	// LateList answers a listing with an earlier reply to the same request, if there was one.
-	LateList
 
 	s3Faults
 )
@@ -51,12 +49,9 @@ func S3FaultKinds() (all []S3Fault) {
 func (k S3Fault) String() string {
 	return [...]string{
 		"500", "503", "hang", "reset before", "lost reply", "reset in body", "short body", "flip down",
-		"flip up", "late list",
+		"flip up",
 	}[k]
 }
-
-// earlierLists is how many replies to one listing S3Faults remembers.
-const earlierLists = 4
 
 // S3Faults is a proxy before an S3 server that lets requests fail at random. It begins without
 // faults.
@@ -77,7 +72,6 @@ type S3Faults struct {
 	requests int
 	last     int // the last request that failed
 	happened map[S3Fault]int
-	lists    map[string][][]byte
 }
 
 // NewS3Faults starts a proxy before a server that stops with the test. Seed is that of its choices.
@@ -89,7 +83,6 @@ func NewS3Faults(tb testing.TB, server *S3Server, seed uint64) *S3Faults {
 	}
 	f := &S3Faults{
 		server: server, host: u.Host, random: rand.New(rand.NewPCG(seed, 1)), happened: map[S3Fault]int{},
-		lists: map[string][][]byte{},
 	}
 	stopped := make(chan struct{})
 	f.stop = stopped
@@ -146,7 +139,7 @@ func (f *S3Faults) Happened() map[S3Fault]int {
 
 // can reports whether a kind of fault can happen to a request.
 func (k S3Fault) can(r *http.Request, body []byte) bool {
-	object := r.Method == http.MethodGet && !IsS3List(r)
+	object := r.Method == http.MethodGet && !isS3List(r)
 	switch k {
 	case ShortBody, FlipDown:
 		return object
@@ -154,14 +147,12 @@ func (k S3Fault) can(r *http.Request, body []byte) bool {
 		return r.Method == http.MethodGet
 	case FlipUp:
 		return r.Method == http.MethodPut && len(body) > 0
-	case LateList:
-		return IsS3List(r)
 	}
 	return true
 }
 
-// IsS3List reports whether a request lists objects.
-func IsS3List(r *http.Request) bool {
+// isS3List reports whether a request lists objects.
+func isS3List(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Query().Has("list-type")
 }
 
@@ -251,13 +242,6 @@ func (f *S3Faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			data[n%len(data)] ^= 1 << (n % 8)
 		}
 	}
-	if good && IsS3List(r) {
-		late, ok := f.list(r, data, n)
-		if fails && kind == LateList && ok {
-			f.note(kind)
-			data, whole = late, len(late)
-		}
-	}
 	for name, values := range header {
 		w.Header()[name] = values
 	}
@@ -270,19 +254,6 @@ func (f *S3Faults) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	}
-}
-
-// list remembers a reply to a listing and returns an earlier one.
-func (f *S3Faults) list(r *http.Request, data []byte, n int) (late []byte, ok bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	key := r.URL.Path + "?" + r.URL.Query().Encode()
-	if all := f.lists[key]; len(all) > 0 {
-		late, ok = all[n%len(all)], true
-	}
-	all := append(f.lists[key], data)
-	f.lists[key] = all[max(0, len(all)-earlierLists):]
-	return late, ok
 }
 
 // forward sends a request on to the server and reads the whole reply.

@@ -19,9 +19,13 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/indexbuild/published"
+	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -183,6 +187,90 @@ func Publish(tb testing.TB, store blob.Store) publish.Committed {
 		tb.Fatal(err)
 	}
 	return done
+}
+
+// Retire leaves the retirement of batches to the next publish.
+func Retire(tb testing.TB, store blob.Store, batches ...manifest.BatchName) {
+	tb.Helper()
+	if err := TryRetire(tb.Context(), store, batches...); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Restore leaves the return of retired batches to the next publish.
+func Restore(tb testing.TB, store blob.Store, batches ...manifest.BatchName) {
+	tb.Helper()
+	if err := TryRestore(tb.Context(), store, batches...); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TryRetire is Retire of a store that may fail. It may be repeated.
+func TryRetire(ctx context.Context, store blob.Store, batches ...manifest.BatchName) error {
+	return change(ctx, store, true, batches)
+}
+
+// TryRestore is Restore of a store that may fail. It may be repeated.
+func TryRestore(ctx context.Context, store blob.Store, batches ...manifest.BatchName) error {
+	return change(ctx, store, false, batches)
+}
+
+func change(ctx context.Context, store blob.Store, retired bool, batches []manifest.BatchName) error {
+	s, err := pending.Look(ctx, store)
+	if err != nil {
+		return err
+	}
+	found, err := s.Find(ctx, batches...)
+	if err != nil {
+		return err
+	}
+	start := time.Now().UnixNano()
+	var changes []pending.Change
+	for _, name := range batches {
+		b, ok := found[name]
+		if !ok {
+			return fmt.Errorf("no batch %v", name)
+		}
+		start = max(start, b.Start+1)
+		if b.Retired != retired {
+			changes = append(changes, pending.Change{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Retired: retired})
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	return pending.Put(ctx, store, Run(), start, changes)
+}
+
+// Batches returns the digests of the records of a dataset's batches that are not retired, published
+// or not.
+func Batches(tb testing.TB, store blob.Store, dataset uint32) map[string]string {
+	tb.Helper()
+	s, err := pending.Look(tb.Context(), store, dataset)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	current, err := s.Current(tb.Context(), dataset)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return current
+}
+
+// Finished returns the ingest that a batch is of.
+func Finished(tb testing.TB, store blob.Store, dataset uint32, batch string) published.Ingest {
+	tb.Helper()
+	s, err := pending.Look(tb.Context(), store, dataset)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	name := manifest.BatchName{DatasetID: dataset, Batch: batch}
+	found, err := s.Find(tb.Context(), name)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	b := found[name]
+	return published.Ingest{BatchRef: segment.BatchRef{DatasetID: dataset, Batch: batch, Digest: b.Digest}, Start: b.Start}
 }
 
 // DropOldPieces deletes the pieces that only earlier states of the registry had: nothing reads

@@ -26,6 +26,7 @@ const (
 	EverywhereDomain = "everywhere.test"
 
 	yearsPartBytes = 4096
+	yearsStart     = int64(1_790_000_000_000_000_000)
 )
 
 // YearsDomain is the domain that only one dataset of Years has.
@@ -63,9 +64,6 @@ func Years(tb testing.TB, store blob.Store, datasets, batches int) {
 	}
 	rules, err := registry.ReadRules(ctx, store)
 	must(err)
-	for some := range slices.Chunk(refs, 100_000) {
-		must(yearsLedger(ctx, store, some))
-	}
 	ref := yearsSegment(tb, store, rules, all, refs)
 	described := make([]manifest.Dataset, len(all))
 	for i, d := range all {
@@ -80,7 +78,7 @@ func Years(tb testing.TB, store blob.Store, datasets, batches int) {
 					for _, r := range refs {
 						b := manifest.Batch{
 							BatchName: manifest.BatchName{DatasetID: r.DatasetID, Batch: r.Batch}, Digest: r.Digest,
-							Rows: OwnRows + EverywhereRows, Parts: 1, Bytes: yearsPartBytes,
+							Rows: OwnRows + EverywhereRows, Parts: 1, Bytes: yearsPartBytes, Start: yearsStart,
 						}
 						if !yield(b, nil) {
 							return
@@ -91,30 +89,6 @@ func Years(tb testing.TB, store blob.Store, datasets, batches int) {
 		}}
 	_, err = commit.Apply(ctx, store)
 	must(err)
-}
-
-// yearsLedger registers, finishes and settles batches.
-func yearsLedger(ctx context.Context, store blob.Store, batches []segment.BatchRef) error {
-	ingests := make([]registry.IngestID, len(batches))
-	finished := make([]registry.Finish, len(batches))
-	published := make([]registry.Pending, len(batches))
-	for i, b := range batches {
-		// A run's name has as many bytes as that of a workflow and its first execution.
-		run := fmt.Sprintf("%s-%s", lake.Digest(fmt.Append(nil, b)), b.Digest)
-		ingests[i] = registry.IngestID{DatasetID: b.DatasetID, Batch: b.Batch, Run: run}
-		finished[i] = registry.Finish{IngestID: ingests[i], Digest: b.Digest}
-		published[i] = registry.Pending{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
-	}
-	for _, outcomes := range [][]registry.Outcome{
-		registry.RegisterIngests(ctx, store, ingests), registry.FinishIngests(ctx, store, finished),
-	} {
-		for _, o := range outcomes {
-			if o.Err != nil {
-				return o.Err
-			}
-		}
-	}
-	return registry.Settle(ctx, store, "", published)
 }
 
 // yearsSegment writes the segment over all batches, which are those of the datasets in order.

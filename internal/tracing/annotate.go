@@ -79,7 +79,7 @@ func (b batch) annotate(span trace.Span) {
 var runs = map[string]string{
 	"PlanIngest": "", "PlanMerge": "", "FinishIngest": "", "CleanUp": "",
 	"IngestSmall": "",
-	"PlanMany":    "", "IngestGroup": "urlake.group", "FinishMany": "", "WithdrawMany": "",
+	"PlanMany":    "", "IngestGroup": "urlake.group", "FinishMany": "",
 	"NormalizeSplit": "urlake.split", "MergePartitions": "urlake.task",
 	"PlanPublish": "urlake.round",
 }

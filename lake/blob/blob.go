@@ -20,7 +20,8 @@
 //
 // A single object has read-after-write consistency and is replaced at once: a reader gets the old
 // bytes or the new ones, never a mix. An object is invisible until Finish of its Writer returns.
-// What Put, Finish and Delete have done is durable when they return.
+// List shows every object that exists from before it begins until it ends. What Put, Finish and
+// Delete have done is durable when they return.
 //
 // A store retries transient failures (timeouts, throttling, HTTP 5xx, broken connections) with
 // backoff until the context ends or its attempts are used up. Callers do not retry again. All other

@@ -1,53 +1,55 @@
 package ingest
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/pending"
 )
 
-// The clean-up of a run that has not finished takes its ingest from the registry, whatever else is
-// damaged. That of a finished run leaves the ingest there.
-func TestCleanupAbandonsTheIngest(t *testing.T) {
-	for _, damaged := range []string{"", "plan", "registry"} {
+// A run that was cleaned up leaves nothing, whatever is damaged, also if one of its steps is still
+// under way.
+func TestCleanupLeavesNothing(t *testing.T) {
+	for _, damaged := range []bool{false, true} {
 		store := blob.NewMemory()
 		input := filepath.Join(t.TempDir(), "list.txt")
 		if err := os.WriteFile(input, []byte("http://example.com/\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		plan, err := MakePlan(t.Context(), store, "run", Spec{Lake: store.URL(), Dataset: "d", Inputs: []string{input}})
+		spec := Spec{Lake: store.URL(), Dataset: "d", Inputs: []string{input}}
+		ended := func(context.Context, Owner) (bool, error) { return true, nil }
+		if _, err := Claim(t.Context(), store, "run", spec, Owner{"n", "w"}, ended); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := MakePlan(t.Context(), store, "run", spec); err != nil {
+			t.Fatal(err)
+		}
+		p, err := readPlan(t.Context(), store, "run")
 		if err != nil {
 			t.Fatal(err)
 		}
-		order := registry.ShardKey(registry.ShardOf(plan.DatasetID))
-		before, _, err := store.Get(t.Context(), order)
-		if err != nil {
-			t.Fatal(err)
-		}
-		key := map[string]string{"plan": planKey("run"), "registry": order}[damaged]
-		if key != "" {
-			if _, err := store.Put(t.Context(), key, []byte("damaged"), blob.Condition{}); err != nil {
+		if damaged {
+			if _, err := store.Put(t.Context(), planKey("run"), []byte("damaged"), blob.Condition{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if err := Cleanup(t.Context(), store, "run"); err != nil {
-			t.Fatalf("damaged %q: %v", damaged, err)
+			t.Fatalf("damaged %v: %v", damaged, err)
 		}
-		if _, err := store.Stat(t.Context(), planKey("run")); !errors.Is(err, blob.ErrNotExist) {
-			t.Errorf("damaged %q: the plan is still there, %v", damaged, err)
-		}
-		if damaged != "" {
-			continue
-		}
-		if after, _, err := store.Get(t.Context(), order); err != nil || len(after) >= len(before) {
-			t.Errorf("the ingest is still registered: %s, %v", after, err)
-		}
-		if _, err := registry.FinishIngest(t.Context(), store, plan.DatasetID, plan.Batch, "run", "0123"); !errors.Is(err, registry.ErrUnknownRun) {
+		out := FinishResult{BatchKey: "batches/x"}
+		if err := p.finish(t.Context(), store, &out); !errors.Is(err, blob.ErrNotExist) {
 			t.Errorf("finished after the clean-up: %v", err)
+		}
+		for _, folder := range []string{pending.Root, "staging/run/", specKey(p.Spec)} {
+			for info := range store.List(t.Context(), folder) {
+				if !damaged || folder != specKey(p.Spec) { // which a sweep removes
+					t.Errorf("damaged %v: %s is left", damaged, info.Key)
+				}
+			}
 		}
 	}
 }

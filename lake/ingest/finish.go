@@ -15,7 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/effect"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/pending"
 )
 
 // FinishResult is the result of an ingest.
@@ -37,10 +37,10 @@ type FinishResult struct {
 	// Existed reports that the batch had this content when the run was planned. Its objects were
 	// written again.
 	Existed bool `json:"existed,omitempty"`
-	// Current reports that this is the batch's content now. It is false if a run that was
-	// registered later has already finished.
+	// Current reports that the batch has this content from the next version on. It is false if an
+	// ingest that began later has already finished, or if the batch was retired since.
 	Current bool `json:"current"`
-	// Effect is what the ingest did to the dataset. The caller sets it, nil if it is not known.
+	// Effect is what the ingest did to the dataset, nil if that is not known.
 	Effect *effect.Effect `json:"effect,omitempty"`
 	// Examples are up to maxExamples of the first rejects, Worst the files with the most rejects.
 	Examples []Reject      `json:"examples,omitempty"`
@@ -60,7 +60,7 @@ type FinishResult struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Finish writes the list of rejects and the batch record, and finishes the ingest in the registry.
+// Finish writes the list of rejects and the batch record, and leaves the batch to the next publish.
 func Finish(ctx context.Context, store blob.Store, run string) (FinishResult, error) {
 	return finish(ctx, store, run, defaultLimits.rejects)
 }
@@ -91,12 +91,30 @@ func finish(ctx context.Context, store blob.Store, run string, lim rejectLimits)
 	if err != nil {
 		return FinishResult{}, err
 	}
-	out.Current, err = registry.FinishReplacing(ctx, store, p.DatasetID, p.Batch, run, out.Digest, p.Spec.Replace)
-	return out, err
+	return out, p.finish(ctx, store, &out)
+}
+
+// finish leaves a batch whose record is written to the next publish, unless a later ingest of the
+// batch has finished before, and says what that does to the dataset.
+func (p *plan) finish(ctx context.Context, store blob.Store, out *FinishResult) error {
+	e, current, err := effect.Of(ctx, store, out.BatchKey, p.Start, p.Spec.Replace)
+	if err != nil { // it is only told
+		e, current = nil, true
+	}
+	if out.Effect, out.Current = e, current; !current || ctx.Err() != nil {
+		return ctx.Err()
+	}
+	// An ingest that was cancelled leaves nothing.
+	if _, err := store.Stat(ctx, planKey(p.Run)); err != nil {
+		return fmt.Errorf("%w; the run was cleaned up", err)
+	}
+	return pending.Put(ctx, store, p.Run, p.Start, []pending.Change{
+		{DatasetID: p.DatasetID, Batch: p.Batch, Digest: out.Digest, Replace: p.Spec.Replace},
+	})
 }
 
 // record makes and stores the batch record from the results of all steps, and the list of rejects
-// that the record names. It leaves Current, which only the registry knows, to the caller.
+// that the record names. It leaves Current and Effect to the caller.
 func record(
 	ctx context.Context, store blob.Store, p *plan, m *MergeSummary, splits []splitRecord, merged []mergedRecord, lim rejectLimits,
 ) (out FinishResult, err error) {
@@ -236,20 +254,20 @@ func reasons(counts map[string]int64) string {
 	return strings.Join(s, ", ")
 }
 
-// Cleanup deletes everything that a run has in staging. If the run has not finished its batch, it
-// is also removed from the order of the dataset's ingests, where failed runs would pile up.
+// Cleanup deletes everything that a run has in staging.
 func Cleanup(ctx context.Context, store blob.Store, run string) error {
 	if err := checkRun(run); err != nil {
 		return err
 	}
 	var p plan
-	registered, err := load(ctx, store, planKey(run), &p)
-	if err == nil && registered && p.Run == run {
-		err = registry.AbandonIngest(ctx, store, p.DatasetID, p.Batch, run)
-	}
-	// Neither a damaged plan nor a damaged registry keeps staging from being removed.
-	if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+	// A damaged plan does not keep staging from being removed.
+	if _, err := load(ctx, store, planKey(run), &p); err != nil && !errors.Is(err, codec.ErrCorrupt) {
 		return err
+	}
+	if p.Run == run {
+		if err := store.Delete(ctx, specKey(p.Spec)); err != nil {
+			return err
+		}
 	}
 	return lake.DeleteStaging(ctx, store, run)
 }

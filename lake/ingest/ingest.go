@@ -1,14 +1,14 @@
 // Package ingest turns raw objects into one finished batch of a lake, in steps that any scheduler
 // may order. The steps are plain functions; package activities calls them from Temporal.
 //
-//	MakePlan     lists the inputs, registers dataset and ingest, cuts large objects into ranges,
+//	MakePlan     lists the inputs, registers the dataset, cuts large objects into ranges,
 //	             groups objects and ranges into splits
 //	Normalize    reads one split: writes its rows by partition and a list of its rejects
 //	PlanMerge    refuses a bad batch, chooses the partition width, groups partitions into tasks
 //	Merge        does one task: sorts the rows of all splits, writes Parquet parts and, with a
 //	             PostingsWriter of the caller, their postings object
-//	Finish       writes the list of rejects and the batch record, finishes the ingest in the
-//	             registry
+//	Finish       writes the list of rejects and the batch record, and leaves the batch to the next
+//	             publish (package pending)
 //	Cleanup      removes the run's staging area
 //	Claim        chooses the run whose staging an ingest continues; Sweep removes the staging of runs
 //	             that nobody will continue
@@ -171,6 +171,10 @@ type Spec struct {
 	DateZone   string `json:"date_zone,omitempty"`
 	DateOffset string `json:"date_offset,omitempty"`
 
+	// Start is when the ingest began: nanoseconds since 1970 by Temporal's clock, 0 for now. Of two
+	// ingests of a batch the one that began later wins, whichever finishes first.
+	Start int64 `json:"-"`
+
 	// Deadline is how long the ingest may take in all, waiting for the store, for workers and for
 	// the publisher included: a duration such as "36h" or "7d". It is deadline.Default if empty.
 	Deadline string `json:"deadline,omitempty"`
@@ -203,7 +207,7 @@ type Spec struct {
 	Unwrap bool `json:"unwrap,omitempty"`
 
 	// Replace makes the batch the dataset's only one: when it finishes, all other batches whose
-	// ingests registered before are retired, and one version has the one and lacks the others.
+	// ingests began before are retired, and one version has the one and lacks the others.
 	Replace bool `json:"replace,omitempty"`
 	// NewOnly leaves out objects that other finished batches of the dataset have read, retired ones
 	// left aside: objects of the same names and sizes. If nothing is left, nothing is ingested.

@@ -3,6 +3,7 @@ package ingest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // Owner names who may continue a run and remove its staging: a workflow of one Temporal.
@@ -42,8 +42,7 @@ func ReadOwner(ctx context.Context, store blob.Store, run string) (o Owner, ok b
 // again. If another workflow continues the run meanwhile, which can only be where the caller was
 // reset, Claim fails until that has ended.
 //
-// The earlier run must be the one that registered the batch last, and its spec and its inputs must
-// be those of spec now.
+// The earlier run must be the last one of the same spec, and its inputs must be those of spec now.
 func Claim(
 	ctx context.Context, store blob.Store, run string, spec Spec, owner Owner,
 	ended func(context.Context, Owner) (bool, error),
@@ -85,7 +84,29 @@ func Claim(
 			return earlier, err
 		}
 	}
-	return run, save(ctx, store, ownerKey(run), &ownership{Owner: owner})
+	if err := save(ctx, store, ownerKey(run), &ownership{Owner: owner}); err != nil {
+		return "", err
+	}
+	return run, save(ctx, store, specKey(spec), &lastRun{Run: run})
+}
+
+// lastRun is the document at a specKey: the run that an ingest of the spec continues.
+type lastRun struct {
+	lake.KeyedHeader
+	Run string `json:"run"`
+}
+
+// specRoot begins the keys of the last runs. They lie beside the folders of the runs.
+const specRoot = "staging/last-"
+
+// specKey is the key of the last run of a spec.
+func specKey(spec Spec) string {
+	spec.Deadline = ""
+	data, err := json.Marshal(spec)
+	if err != nil {
+		panic(err) // strings and numbers
+	}
+	return specRoot + lake.Digest(data) + ".json"
 }
 
 // Own makes owner the owner of a run that continues no other. Staging that a sweep has begun to
@@ -151,7 +172,7 @@ func take(
 	if errors.Is(err, codec.ErrCorrupt) {
 		return false, nil // it is not known whose the run is, as with a damaged plan
 	}
-	if err != nil || !ok {
+	if err != nil || !ok || doc.Owner == (Owner{}) { // a sweep began to remove it
 		return false, err
 	}
 	if doc.Owner != owner {
@@ -164,25 +185,14 @@ func take(
 
 // resumable returns the run that an ingest of spec would repeat, "" if there is none.
 func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error) {
-	datasets, err := registry.DatasetsNamed(ctx, store, spec.Dataset)
-	if err != nil {
-		return "", err
-	}
-	dataset, ok := datasets[spec.Dataset]
-	if !ok {
+	var last lastRun
+	ok, err := load(ctx, store, specKey(spec), &last)
+	if errors.Is(err, codec.ErrCorrupt) {
 		return "", nil
 	}
-	ingests, err := registry.Ingests(ctx, store, dataset.ID)
-	if err != nil {
+	run := last.Run
+	if err != nil || !ok || !runName.MatchString(run) {
 		return "", err
-	}
-	last, unfinished := map[string]registry.Ingest{}, false
-	for name, all := range ingests {
-		last[name] = all[len(all)-1]
-		unfinished = unfinished || !last[name].Finished()
-	}
-	if !unfinished || spec.Batch != "" && (last[spec.Batch].Run == "" || last[spec.Batch].Finished()) {
-		return "", nil
 	}
 	sel, err := newSelection(spec.Include, spec.Exclude)
 	if err != nil {
@@ -195,14 +205,6 @@ func resumable(ctx context.Context, store blob.Store, spec Spec) (string, error)
 	}
 	if objects, err = onlyNew(ctx, store, &spec, objects); err != nil || len(objects) == 0 {
 		return "", err
-	}
-	batch := spec.Batch
-	if batch == "" {
-		batch = defaultBatch(objects)
-	}
-	run := last[batch].Run
-	if run == "" || last[batch].Finished() || !runName.MatchString(run) {
-		return "", nil
 	}
 	var p plan
 	ok, err = load(ctx, store, planKey(run), &p)

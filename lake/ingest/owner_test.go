@@ -3,7 +3,6 @@ package ingest_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // claimed is a lake with an ingest that was claimed, planned and not finished.
@@ -79,16 +77,6 @@ func TestClaimContinuesAnEndedRun(t *testing.T) {
 		{"of another batch", false, func(_ *testing.T, c *claimed) { c.spec.Batch = "other" }, "run2"},
 		{"of another dataset", false, func(_ *testing.T, c *claimed) { c.spec.Dataset = "other" }, "run2"},
 		{"of changed inputs", false, func(t *testing.T, c *claimed) { c.write(t, "http://b.example/ and more\n") }, "run2"},
-		{"after another run", false, func(t *testing.T, c *claimed) {
-			if _, err := registry.RegisterIngest(t.Context(), c.store, 1, "b", "between"); err != nil {
-				t.Fatal(err)
-			}
-		}, "run2"},
-		{"after it finished", false, func(t *testing.T, c *claimed) {
-			if _, err := registry.FinishIngest(t.Context(), c.store, 1, "b", "run1", "digest"); err != nil {
-				t.Fatal(err)
-			}
-		}, "run2"},
 		{"without its plan", false, func(t *testing.T, c *claimed) {
 			if err := c.store.Delete(t.Context(), "staging/run1/plan.json"); err != nil {
 				t.Fatal(err)
@@ -274,65 +262,30 @@ func TestSweepRemovesWhatNobodyContinues(t *testing.T) {
 	}
 }
 
-// TestSweepAbandonsIngestsWithoutStaging sweeps a ledger with ingests that have no end. Those whose
-// run has staging stay, also the large lists of a run of many.
-func TestSweepAbandonsIngestsWithoutStaging(t *testing.T) {
-	ctx := t.Context()
-	store := blob.NewMemory()
-	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
-		t.Fatal(err)
-	}
-	for i, run := range []string{"live", "over", "lost", "staged", "staged.000003", "done"} {
-		batch := fmt.Sprint("b", i)
-		if _, err := registry.RegisterIngest(ctx, store, 1, batch, run); err != nil {
-			t.Fatal(err)
+// TestSweepForgetsLastRuns sweeps the names of runs without staging.
+func TestSweepForgetsLastRuns(t *testing.T) {
+	c := newClaimed(t)
+	left := func() (n int) {
+		for range c.store.List(t.Context(), "staging/last-") {
+			n++
 		}
-		if run == "done" {
-			if _, err := registry.FinishIngest(ctx, store, 1, batch, run, strings.Repeat("0", 32)); err != nil {
-				t.Fatal(err)
-			}
-		}
+		return n
 	}
-	if _, err := store.Put(ctx, "staging/staged/owner.json", []byte("x"), blob.Condition{}); err != nil {
-		t.Fatal(err)
-	}
-	states := map[string]ingest.RunState{"live": ingest.RunLive, "over": ingest.RunOver, "staged": ingest.RunLive}
-	start := time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
-	sweep := func(after time.Duration, dry bool) int {
+	sweep := func() {
 		t.Helper()
-		out, err := ingest.Sweep(ctx, store, start.Add(after), ingest.SweepOptions{DryRun: dry},
-			func(_ context.Context, run string, _ ingest.Owner, _ bool) (ingest.RunState, error) {
-				return states[run], nil
-			}, ingest.Cleanup)
+		_, err := ingest.Sweep(t.Context(), c.store, time.Now(), ingest.SweepOptions{},
+			func(context.Context, string, ingest.Owner, bool) (ingest.RunState, error) { return ingest.RunLive, nil }, ingest.Cleanup)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return out.Abandoned
 	}
-	left := func() (runs []string) {
-		t.Helper()
-		all, err := registry.Unfinished(ctx, store)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, in := range all {
-			runs = append(runs, in.Run)
-		}
-		return runs
+	if sweep(); left() != 1 {
+		t.Errorf("%d are left of a run with staging", left())
 	}
-	for _, step := range []struct {
-		after time.Duration
-		dry   bool
-		n     int
-		left  string
-	}{
-		{0, true, 1, "[live over lost staged staged.000003]"},
-		{0, false, 1, "[live lost staged staged.000003]"},
-		{6 * 24 * time.Hour, false, 0, "[live lost staged staged.000003]"},
-		{7 * 24 * time.Hour, false, 1, "[live staged staged.000003]"},
-	} {
-		if n := sweep(step.after, step.dry); n != step.n || fmt.Sprint(left()) != step.left {
-			t.Errorf("after %v: abandoned %d, want %d; left %v, want %s", step.after, n, step.n, left(), step.left)
-		}
+	if err := lake.DeleteStaging(t.Context(), c.store, "run1"); err != nil {
+		t.Fatal(err)
+	}
+	if sweep(); left() != 0 {
+		t.Errorf("%d are left", left())
 	}
 }

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -19,6 +21,8 @@ import (
 	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/lake/ingest/effect"
 	"github.com/urlake/urlake/lake/ingest/selection"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
 	"github.com/urlake/urlake/lake/registry"
@@ -34,6 +38,8 @@ type plan struct {
 	DatasetID uint32     `json:"dataset_id"`
 	Batch     string     `json:"batch"`
 	Rules     lake.Rules `json:"rules"`
+	// Start is Spec.Start.
+	Start int64 `json:"start"`
 	// Current is the digest of the record that the batch had, "" if it had none.
 	Current string `json:"current,omitempty"`
 	Objects int    `json:"objects"`
@@ -67,9 +73,11 @@ type PlanSummary struct {
 	Bytes   int64 `json:"bytes"`
 	Objects int   `json:"objects"`
 	// Known is how many objects NewOnly has left out. Nothing tells that these are all: there is no
-	// plan, and no ingest is registered.
+	// plan.
 	Known   int  `json:"known,omitempty"`
 	Nothing bool `json:"nothing,omitempty"`
+	// Start is Spec.Start, or when the plan was made.
+	Start int64 `json:"start,omitempty"`
 	// Small makes the workflow ingest the batch with IngestSmall.
 	Small bool `json:"small,omitempty"`
 	// Searchable allows the workflow to set search attributes, and Window limits its steps in
@@ -78,8 +86,9 @@ type PlanSummary struct {
 	Window     int  `json:"window,omitempty"`
 }
 
-// MakePlan lists the objects to read, registers the dataset and the ingest, and stores the plan of
-// the run. If the run has a plan already, MakePlan keeps it, even if the inputs have changed since.
+// MakePlan lists the objects to read, registers the dataset, and stores the plan of the run. If the
+// run has a plan already, MakePlan keeps it, even if the inputs have changed since; only its start
+// is that of the ingest that began last.
 func MakePlan(ctx context.Context, store blob.Store, run string, spec Spec) (PlanSummary, error) {
 	return makePlan(ctx, store, run, spec, defaultLimits)
 }
@@ -95,6 +104,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	if err != nil {
 		return PlanSummary{}, err
 	}
+	start := cmp.Or(spec.Start, time.Now().UnixNano())
 	spec.Deadline = "" // another deadline is no other batch
 	var p plan
 	ok, err := loadResult(ctx, store, planKey(run), &p, (*plan).written)
@@ -105,11 +115,23 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 		if p, err = newPlan(ctx, store, run, spec, lim); err != nil || p.Objects == 0 {
 			return PlanSummary{Known: p.Known, Nothing: err == nil}, err
 		}
+		p.Start = start
 		if err := saveFirst(ctx, store, planKey(run), &p); err != nil {
 			return PlanSummary{}, err
 		}
 	}
 	if err := p.check(run); err != nil {
+		return PlanSummary{}, err
+	}
+	if p.Start < spec.Start { // another workflow continues the run
+		p.Start = spec.Start
+		if err := save(ctx, store, planKey(run), &p); err != nil {
+			return PlanSummary{}, err
+		}
+	}
+	// From now on a garbage collection leaves the objects of the batch alone. One that has not seen
+	// the plan has to end before they are written.
+	if err := registry.AwaitSweep(ctx, store); err != nil {
 		return PlanSummary{}, err
 	}
 	same, err := sameSpec(p.Spec, spec)
@@ -122,7 +144,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	}
 	return PlanSummary{
 		DatasetID: p.DatasetID, Batch: p.Batch, Splits: p.Count, Bytes: p.Bytes, Objects: p.Objects, Known: p.Known,
-		Small: isSmall(p.Count, p.Bytes, lim),
+		Start: p.Start, Small: isSmall(p.Count, p.Bytes, lim),
 	}, nil
 }
 
@@ -230,8 +252,6 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if err != nil {
 		return plan{}, err
 	}
-	// These calls have lasting effects: a new dataset gets its id by the first, and the order of
-	// the calls of RegisterIngest is the order of ingests.
 	dataset, err := registry.RegisterDataset(ctx, store,
 		lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
 	var name *registry.NameError
@@ -241,10 +261,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if err != nil {
 		return plan{}, err
 	}
-	if _, err := registry.RegisterIngest(ctx, store, dataset.ID, batch, run); err != nil {
-		return plan{}, err
-	}
-	current, err := registry.CurrentRecord(ctx, store, registry.BatchID{DatasetID: dataset.ID, Batch: batch})
+	current, err := currentRecord(ctx, store, manifest.BatchName{DatasetID: dataset.ID, Batch: batch})
 	if err != nil {
 		return plan{}, err
 	}
@@ -269,6 +286,21 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	}
 	p.Splits, err = writeSplits(ctx, store, run, splits)
 	return p, err
+}
+
+// currentRecord returns the digest of the record of a batch, "" if there is none, if the batch is
+// retired, or if that cannot be read: it is only told.
+func currentRecord(ctx context.Context, store blob.Store, name manifest.BatchName) (string, error) {
+	s, err := pending.Look(ctx, store, name.DatasetID)
+	var found map[manifest.BatchName]pending.Batch
+	if err == nil {
+		found, err = s.Find(ctx, name)
+	}
+	b := found[name]
+	if b.Retired || lake.IsDamage(err) || codec.IsFormat(err) {
+		return "", nil
+	}
+	return b.Digest, err
 }
 
 // onlyNew returns the objects without those that Spec.NewOnly leaves out.

@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // small runs MakePlan and IngestSmall.
@@ -155,20 +155,19 @@ func TestIngestSmallAgain(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	first.Finish.Current = false // run2's is
+	first.Finish.Current, first.Finish.Effect = false, nil // run2's is
 	again, err := small(ctx, store, "run", spec, ingest.Limits{})
 	if diff := cmp.Diff(first, again); err != nil || diff != "" {
 		t.Errorf("done again: %v, %s", err, diff)
 	}
-	current, err := registry.CurrentBatches(ctx, store, 1)
-	if err != nil || current[spec.Batch] != first.Finish.Digest {
-		t.Errorf("current are %v, %v", current, err)
+	if current := testlake.Batches(t, store, 1); current[spec.Batch] != first.Finish.Digest {
+		t.Errorf("current are %v", current)
 	}
 }
 
 // TestIngestSmallCrashedWhileAnotherRunFinished runs another ingest of the batch between a crash
-// and its repetition. The content of the run that was registered last is current, and both runs
-// report that.
+// and its repetition. The content of the run that was planned last is current, and both runs report
+// that.
 func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 	ctx := context.Background()
 	dir, _ := madeUp(t, 100)
@@ -193,10 +192,6 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 			// A run that was planned before the other one finished has not seen its content.
 			_, _, err = inner.Get(ctx, "staging/run/plan.json")
 			planned := err == nil
-			registered := false
-			if data, _, err := inner.Get(ctx, registry.ShardKey(registry.ShardOf(1))); err == nil {
-				registered = strings.Contains(string(data), `"run"`)
-			}
 			second, err := small(ctx, inner, "run2", late, ingest.Limits{})
 			if err != nil {
 				t.Fatal(err)
@@ -205,17 +200,15 @@ func TestIngestSmallCrashedWhileAnotherRunFinished(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if first.Finish.Current == registered || first.Finish.Existed != (same && !planned) {
-				t.Errorf("crash after %d changes, planned: %v, registered: %v: %+v", crashes, planned,
-					registered, first.Finish)
+			if first.Finish.Current == planned || first.Finish.Existed != (same && !planned) {
+				t.Errorf("crash after %d changes, planned: %v: %+v", crashes, planned, first.Finish)
 			}
 			want := first
-			if registered {
+			if planned {
 				want = second
 			}
-			current, err := registry.CurrentBatches(ctx, inner, 1)
-			if err != nil || current[spec.Batch] != want.Finish.Digest {
-				t.Errorf("crash after %d changes: current are %v, %v", crashes, current, err)
+			if current := testlake.Batches(t, inner, 1); current[spec.Batch] != want.Finish.Digest {
+				t.Errorf("crash after %d changes: current are %v", crashes, current)
 			}
 		}
 	}

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/deadline"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/manifest"
 )
 
 const (
@@ -73,10 +72,6 @@ type Swept struct {
 	// Runs are those whose staging was removed, Kept is the number of others.
 	Runs []string `json:"runs,omitempty"`
 	Kept int      `json:"kept"`
-	// Abandoned is how many ingests were taken out of the order of ingests, since their runs have
-	// neither an end nor staging, and nobody will continue them. They keep the objects of their
-	// batches from being collected.
-	Abandoned int `json:"abandoned_ingests,omitempty"`
 	// Objects and Bytes count what was removed.
 	Objects int64 `json:"objects,omitempty"`
 	Bytes   int64 `json:"bytes,omitempty"`
@@ -158,50 +153,43 @@ func Sweep(
 		out.Runs = append(out.Runs, f.Run)
 		out.Objects, out.Bytes = out.Objects+f.Objects, out.Bytes+f.Bytes
 	}
-	if err := sweepOrder(ctx, store, opt, found, state, &last, &next, &out); err != nil || opt.DryRun {
+	if opt.DryRun {
+		return out, nil
+	}
+	if err := dropLastRuns(ctx, store, found); err != nil {
 		return out, err
 	}
 	return out, save(ctx, store, sweepKey, &next)
 }
 
-// sweepOrder takes ingests out of the order of ingests that have no end, and whose runs have no
-// staging and will not be continued: a run claims its staging before it registers anything.
-func sweepOrder(
-	ctx context.Context, store blob.Store, opt SweepOptions, staged []lake.StagedRun,
-	state func(ctx context.Context, run string, owner Owner, ok bool) (RunState, error),
-	last, next *sweepRecord, out *Swept,
-) error {
-	all, err := registry.Unfinished(ctx, store)
-	if errors.Is(err, codec.ErrCorrupt) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	over, dead := map[string]bool{}, []registry.IngestID{}
-	for _, in := range all { // the run of a large list of many is named after that of all lists
-		run, _, _ := strings.Cut(in.Run, ".")
-		hasStaging := slices.ContainsFunc(staged, func(s lake.StagedRun) bool { return s.Run == run || s.Run == in.Run })
-		if hasStaging || checkRun(run) != nil {
+// dropLastRuns deletes the documents that name a run without staging: its clean-up has died.
+func dropLastRuns(ctx context.Context, store blob.Store, staged []lake.StagedRun) error {
+	for info, err := range store.List(ctx, specRoot) {
+		if err != nil {
+			return err
+		}
+		var last lastRun
+		_, err = load(ctx, store, info.Key, &last)
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			return err
+		}
+		if err == nil && slices.ContainsFunc(staged, func(s lake.StagedRun) bool { return s.Run == last.Run }) {
 			continue
 		}
-		isOver, asked := over[run]
-		if !asked {
-			s, err := state(ctx, run, Owner{}, false)
-			if err != nil {
-				return err
-			}
-			isOver = s == RunOver || s == RunUnknown && next.see(last, run, 0)
-			over[run] = isOver
-		}
-		if isOver {
-			dead = append(dead, in)
-			delete(next.Unknown, run)
+		if err := store.Delete(ctx, info.Key); err != nil {
+			return err
 		}
 	}
-	out.Abandoned = len(dead)
-	if len(dead) == 0 || opt.DryRun {
-		return nil
+	return nil
+}
+
+// Writing returns the batch that the run of a plan writes, also if it has finished it. ok is false
+// if there is no plan, or none that anybody can go on with.
+func Writing(ctx context.Context, store blob.Store, run string) (name manifest.BatchName, ok bool, err error) {
+	var p plan
+	ok, err = load(ctx, store, planKey(run), &p)
+	if errors.Is(err, codec.ErrCorrupt) {
+		return name, false, nil
 	}
-	return registry.AbandonIngests(ctx, store, dead)
+	return manifest.BatchName{DatasetID: p.DatasetID, Batch: p.Batch}, ok, err
 }

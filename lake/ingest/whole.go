@@ -8,7 +8,6 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // SmallResult is the result of a batch of one split that is ingested by one step.
@@ -18,7 +17,7 @@ type SmallResult struct {
 	Finish FinishResult `json:"finish"`
 }
 
-// smallRecord is small.json. It leaves out Finish.Current, which only the registry knows.
+// smallRecord is small.json, without what finish sets.
 type smallRecord struct {
 	lake.KeyedHeader
 	SmallResult
@@ -54,19 +53,18 @@ func ingestSmall(
 	ok, err := load(ctx, store, smallKey(run), &done)
 	if err == nil && !ok {
 		if done.SmallResult, err = p.whole(ctx, store, tempDir, inMemory, collect, progress, lim); err == nil {
-			// The result is stored before it is registered, so that a repetition returns the same.
+			// The result is stored before it is known, so that a repetition returns the same.
 			err = saveFirst(ctx, store, smallKey(run), &done)
 		}
 	}
 	if err != nil {
 		return SmallResult{}, err
 	}
-	done.Finish.Current, err = registry.FinishReplacing(ctx, store, p.DatasetID, p.Batch, run, done.Finish.Digest, p.Spec.Replace)
-	return done.SmallResult, err
+	return done.SmallResult, p.finish(ctx, store, &done.Finish)
 }
 
-// Whole is a batch that one call of IngestWhole takes from its objects to its record. Its dataset
-// and its ingest are registered by the caller, who also finishes the ingest.
+// Whole is a batch that one call of IngestWhole takes from its objects to its record. The caller
+// has registered the dataset, and leaves the batch to the next publish.
 type Whole struct {
 	// Folder is the folder below staging in which the list of rejects, and rows that do not fit
 	// into memory, are kept between the parts of the work. It begins with the name of a run.
@@ -99,7 +97,7 @@ func FitsWhole(objects []Object, large bool) bool {
 
 // IngestWhole does all steps from MakePlan to Finish for a batch of one split, without a plan or
 // results in staging: a repetition begins anew. The arguments are those of IngestSmall. The result
-// lacks Current, which only the registry knows.
+// lacks Current and Effect.
 func IngestWhole(
 	ctx context.Context, store blob.Store, w *Whole, tempDir string, inMemory, collect NewPostings,
 	progress func(Progress),

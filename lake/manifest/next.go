@@ -34,6 +34,14 @@ type Next struct {
 	Datasets []Dataset
 	// Anew tells that Datasets describes all datasets, so that the parent's are not read.
 	Anew bool
+	// Gone are batches and datasets that are gone now, Back batches that were and are no longer.
+	// GoneAnew tells that Gone has all that is gone, so that the parent's list is not read.
+	Gone     []Gone
+	Back     []BatchName
+	GoneAnew bool
+	// Starts are later starts of batches that the parent has too: an ingest has made the same
+	// record again.
+	Starts map[BatchName]int64
 }
 
 // make writes the pieces of the version that follows parent, and returns the version without what a
@@ -60,6 +68,10 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		d.add(times, b.Parts, b.Rows, b.Bytes)
 		v.Counts.Parts += int64(times) * b.Parts
 		v.Counts.PartBytes += int64(times) * b.Bytes
+	}
+	restarted, err := n.restarted(ctx, parent)
+	if err != nil {
+		return nil, err
 	}
 	had := map[string]*Segment{}
 	for i := range parent.Segments {
@@ -105,6 +117,9 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		if s.Dead != nil && v.dead[s.ID] == nil {
 			v.dead[s.ID] = pieces.Open(store, PiecesRoot, was.Dead.BatchPieces)
 		}
+		if err := v.restart(ctx, s.ID, restarted[s.ID]); err != nil {
+			return nil, err
+		}
 		s.BatchPieces = v.batches[s.ID].Ref()
 		v.Counts.Batches += int(s.BatchPieces.Entries)
 		v.Counts.Rows += s.Live()
@@ -122,7 +137,74 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		return nil, err
 	}
 	v.Counts.Datasets = int(v.datasets.Len())
-	return v, nil
+	return v, n.leave(ctx, store, parent, v)
+}
+
+// restarted returns the batches of Starts by segment of the parent.
+func (n *Next) restarted(ctx context.Context, parent *Version) (map[string][]Batch, error) {
+	bySegment := map[string][]Batch{}
+	found, err := parent.FindBatches(ctx, slices.SortedFunc(maps.Keys(n.Starts), CompareNames))
+	for _, b := range found {
+		b.Start = n.Starts[b.BatchName]
+		bySegment[b.Segment] = append(bySegment[b.Segment], b)
+	}
+	return bySegment, err
+}
+
+// restart gives batches of a segment later starts, as far as v has them there.
+func (v *Version) restart(ctx context.Context, segment string, batches []Batch) error {
+	if len(batches) == 0 {
+		return nil
+	}
+	keys := make([][]byte, len(batches))
+	for i := range batches {
+		keys[i] = batchKey(batches[i].BatchName)
+	}
+	entries, err := v.batches[segment].GetMany(ctx, keys)
+	if err != nil {
+		return err
+	}
+	var edits []pieces.Edit
+	for i, e := range entries {
+		if e == nil {
+			continue
+		}
+		b, err := v.decodeBatch(*e, segment)
+		if err != nil {
+			return err
+		}
+		b.Start = max(b.Start, batches[i].Start)
+		entry, err := batchEntry(&b)
+		if err != nil {
+			return err
+		}
+		edits = append(edits, pieces.Edit{Entry: entry})
+	}
+	v.batches[segment], err = v.batches[segment].Apply(ctx, edits)
+	return err
+}
+
+// leave writes what is gone: what the parent has of it and Gone, without Back.
+func (n *Next) leave(ctx context.Context, store blob.Store, parent, v *Version) (err error) {
+	from := pieces.Open(store, PiecesRoot, pieces.Ref{})
+	if parent.gone != nil && !n.GoneAnew {
+		from = parent.gone
+	}
+	var edits []pieces.Edit
+	for _, name := range n.Back {
+		if from.Len() > 0 {
+			edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: batchKey(name)}, Delete: true})
+		}
+	}
+	for i := range n.Gone {
+		e, err := goneEntry(&n.Gone[i])
+		if err != nil {
+			return err
+		}
+		edits = append(edits, pieces.Edit{Entry: e})
+	}
+	v.gone, err = from.Apply(ctx, edits)
+	return err
 }
 
 // bury makes batches of a segment of the parent dead. What is counted once for a union moves to

@@ -17,6 +17,14 @@ func (v *Version) DatasetPieces(ctx context.Context) iter.Seq2[string, error] {
 	return v.datasets.Pieces(ctx)
 }
 
+// GonePieces is DatasetPieces for what is gone.
+func (v *Version) GonePieces(ctx context.Context) iter.Seq2[string, error] {
+	if v == nil || v.gone == nil {
+		return func(func(string, error) bool) {}
+	}
+	return v.gone.Pieces(ctx)
+}
+
 // BatchPieces is DatasetPieces for the batches of a segment of the version.
 func (v *Version) BatchPieces(ctx context.Context, segment string) iter.Seq2[string, error] {
 	if v == nil || v.batches[segment] == nil {
@@ -37,7 +45,7 @@ func (v *Version) DeadPieces(ctx context.Context, segment string) iter.Seq2[stri
 // An error, also that of a damaged piece, is the last thing that it yields.
 func (v *Version) PieceNames(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		maps := []*pieces.Map{v.datasets}
+		maps := []*pieces.Map{v.datasets, v.gone}
 		for i := range v.Segments {
 			id := v.Segments[i].ID
 			maps = append(maps, v.batches[id], v.dead[id])

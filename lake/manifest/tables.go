@@ -53,7 +53,7 @@ func batchEntry(b *Batch) (pieces.Entry, error) {
 		return pieces.Entry{}, fmt.Errorf("batch %q of dataset %d with digest %q: %w", b.Batch, b.DatasetID, b.Digest, err)
 	}
 	value := digest
-	for _, n := range []int64{b.Rows, b.Parts, b.Bytes} {
+	for _, n := range []int64{b.Rows, b.Parts, b.Bytes, b.Start} {
 		value = codec.AppendUvarint(value, uint64(n))
 	}
 	return pieces.Entry{Key: batchKey(b.BatchName), Value: append(value, union...)}, nil
@@ -81,6 +81,7 @@ func (v *Version) decodeBatch(e pieces.Entry, segment string) (Batch, error) {
 	b := Batch{Segment: segment}
 	b.Digest = hex.EncodeToString(d.Bytes(digestBytes))
 	b.Rows, b.Parts, b.Bytes = int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1))
+	b.Start = int64(d.Uint(math.MaxInt64))
 	if d.Err() == nil && d.Len() > 0 {
 		b.Union = "~" + hex.EncodeToString(d.Bytes(unionIDBytes))
 		b.UnionDigest = hex.EncodeToString(d.Bytes(digestBytes))
@@ -93,6 +94,35 @@ func (v *Version) decodeBatch(e pieces.Entry, segment string) (Batch, error) {
 	}
 	b.DatasetID, b.Batch = binary.BigEndian.Uint32(e.Key), string(e.Key[4:])
 	return b, nil
+}
+
+// goneEntry returns the entry of a batch, or of a dataset, that is gone.
+func goneEntry(g *Gone) (pieces.Entry, error) {
+	digest, err := hex.DecodeString(g.Digest)
+	if want := min(len(g.Batch), 1) * digestBytes; err == nil && len(digest) != want {
+		err = fmt.Errorf("%d bytes, want %d", len(digest), want)
+	}
+	if err != nil {
+		return pieces.Entry{}, fmt.Errorf("retired batch %q of dataset %d with digest %q: %w", g.Batch, g.DatasetID, g.Digest, err)
+	}
+	return pieces.Entry{Key: batchKey(g.BatchName), Value: append(codec.AppendUvarint(nil, uint64(g.Start)), digest...)}, nil
+}
+
+// decodeGone is the reverse of goneEntry.
+func (v *Version) decodeGone(e pieces.Entry) (Gone, error) {
+	d := codec.NewDecoder(e.Value, VersionKey(v.ID), fmt.Sprintf("retired batch %x", e.Key))
+	g := Gone{Start: int64(d.Uint(math.MaxInt64))}
+	if len(e.Key) > 4 {
+		g.Digest = hex.EncodeToString(d.Bytes(digestBytes))
+	}
+	if d.Err() == nil && (len(e.Key) < 4 || len(e.Key) > 4 && lake.CheckBatchName(string(e.Key[4:])) != nil) {
+		d.Fail("a key of dataset and batch", fmt.Sprintf("%x", e.Key))
+	}
+	if err := d.Close(); err != nil {
+		return Gone{}, err
+	}
+	g.DatasetID, g.Batch = binary.BigEndian.Uint32(e.Key), string(e.Key[4:])
+	return g, nil
 }
 
 // datasetEntry returns the entry of a dataset.
@@ -280,6 +310,75 @@ func (v *Version) merged(ctx context.Context, from, to []byte) iter.Seq2[Batch, 
 			}
 		}
 	}
+}
+
+// FindGone returns those of the named batches that are gone. A name without a batch stands for the
+// dataset.
+func (v *Version) FindGone(ctx context.Context, names []BatchName) (map[BatchName]Gone, error) {
+	found := map[BatchName]Gone{}
+	if v == nil || v.gone == nil {
+		return found, nil
+	}
+	keys := make([][]byte, len(names))
+	for i, n := range names {
+		keys[i] = batchKey(n)
+	}
+	entries, err := v.gone.GetMany(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		if e == nil {
+			continue
+		}
+		g, err := v.decodeGone(*e)
+		if err != nil {
+			return nil, err
+		}
+		found[g.BatchName] = g
+	}
+	return found, nil
+}
+
+// Gone yields what is gone of all datasets, or of one if that is not 0, by dataset and name. An
+// error is the last thing that it yields.
+func (v *Version) Gone(ctx context.Context, dataset uint32) iter.Seq2[Gone, error] {
+	return func(yield func(Gone, error) bool) {
+		if v == nil || v.gone == nil {
+			return
+		}
+		var from, to []byte
+		if dataset != 0 {
+			if from = datasetKey(dataset); dataset != math.MaxUint32 {
+				to = datasetKey(dataset + 1)
+			}
+		}
+		for e, err := range v.gone.Range(ctx, from, to) {
+			var g Gone
+			if err == nil {
+				g, err = v.decodeGone(e)
+			}
+			if !yield(g, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// SoundGone returns what is gone as far as that can be read, and the keys of the pieces that are
+// lost.
+func (v *Version) SoundGone(ctx context.Context) (all []Gone, lost []string, err error) {
+	for e, err := range v.gone.Sound(ctx, func(key string) { lost = append(lost, key) }) {
+		var g Gone
+		if err == nil {
+			g, err = v.decodeGone(e)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, g)
+	}
+	return all, lost, nil
 }
 
 // FindBatch returns a live batch.

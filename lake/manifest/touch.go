@@ -11,17 +11,6 @@ import (
 	"github.com/urlake/urlake/lake/trash"
 )
 
-// Touch replaces the manifest by an equal one of the next generation. A commit that is in flight
-// then finds its condition broken and builds again, so whatever its Build checks is checked after
-// Touch began. In a lake without a manifest there is nothing to touch.
-func Touch(ctx context.Context, store blob.Store) error {
-	err := update(ctx, store, func(*Manifest) (bool, error) { return true, nil })
-	if err != nil && !errors.Is(err, ErrNoVersion) {
-		return fmt.Errorf("touch the manifest: %w", err)
-	}
-	return nil
-}
-
 // Announce writes the number of a sweep into the manifest. A commit that is in flight then finds
 // its condition broken; its next attempt waits for the end of the sweep. In a lake without a
 // manifest the error is ErrNoVersion.

@@ -61,6 +61,7 @@ type Version struct {
 	Segments []Segment `json:"segments"`
 
 	datasets *pieces.Map            // by datasetKey
+	gone     *pieces.Map            // by batchKey
 	batches  map[string]*pieces.Map // of each segment, by batchKey
 	dead     map[string]*pieces.Map // of each segment with dead rows, by batchKey
 }
@@ -70,6 +71,8 @@ type document struct {
 	Version
 	// DatasetPieces has the datasets with live batches.
 	DatasetPieces pieces.Ref `json:"dataset_pieces"`
+	// GonePieces has what was retired (Gone).
+	GonePieces pieces.Ref `json:"gone_pieces"`
 }
 
 // Counts are a version's totals.
@@ -181,10 +184,23 @@ type Batch struct {
 	Parts   int64
 	Bytes   int64  // of its parts
 	Segment string // that indexes it
+	// Start is when the ingest of the batch began: nanoseconds since 1970 by Temporal's clock. Of
+	// two ingests of a batch the one that began later wins. It is 0 if that is lost.
+	Start int64
 	// Union is the name of the union that has the batch's rows, UnionDigest that of its record.
 	// They are "" if the batch has parts of its own. All batches of a union are in one segment.
 	// Parts and Bytes of a union are those of the first of its batches; the others have none.
 	Union, UnionDigest string
+}
+
+// Gone is what a version no longer has: a batch that was retired or, if the name of the batch is
+// "", all batches of a dataset that another one replaced. An ingest that began before Start does
+// not bring the batch back.
+type Gone struct {
+	BatchName
+	Start int64
+	// Digest names the record that the batch had. It is "" for a dataset.
+	Digest string
 }
 
 // BatchName names a batch of a dataset.
@@ -250,7 +266,7 @@ func DecodeVersion(store blob.Store, data []byte, key string) (*Version, error) 
 	if err := d.check(key); err != nil {
 		return nil, err
 	}
-	v.open(store, d.DatasetPieces)
+	v.open(store, d.DatasetPieces, d.GonePieces)
 	return v, nil
 }
 
@@ -266,8 +282,9 @@ func (v *Version) DeadRows() (rows int64, segments int) {
 }
 
 // open opens the pieces of a version.
-func (v *Version) open(store blob.Store, datasets pieces.Ref) {
+func (v *Version) open(store blob.Store, datasets, gone pieces.Ref) {
 	v.datasets = pieces.Open(store, PiecesRoot, datasets)
+	v.gone = pieces.Open(store, PiecesRoot, gone)
 	v.batches, v.dead = map[string]*pieces.Map{}, map[string]*pieces.Map{}
 	for i := range v.Segments {
 		s := &v.Segments[i]
@@ -280,7 +297,7 @@ func (v *Version) open(store blob.Store, datasets pieces.Ref) {
 
 // encode returns the bytes of a version of which all but the document is written.
 func (v *Version) encode(key string) ([]byte, error) {
-	d := document{Version: *v, DatasetPieces: v.datasets.Ref()}
+	d := document{Version: *v, DatasetPieces: v.datasets.Ref(), GonePieces: v.gone.Ref()}
 	if err := d.check(key); err != nil {
 		return nil, err
 	}
@@ -332,7 +349,7 @@ func (d *document) check(key string) error {
 		}
 	}
 	if c.err == nil {
-		c.err = d.DatasetPieces.Check(key)
+		c.err = cmp.Or(d.DatasetPieces.Check(key), d.GonePieces.Check(key))
 	}
 	if c.err != nil {
 		return c.err

@@ -25,7 +25,7 @@ func TestNamesOfDigitsAreIDs(t *testing.T) {
 		t.Errorf("%v, %v", found, err)
 	}
 	old := lake.Dataset{ID: 2, Name: "42"}
-	if _, err := updateHead(t.Context(), store, func(h *head) (bool, error) {
+	if err := makeLive(t.Context(), store, func(h *head) (bool, error) {
 		h.NextID = 3
 		return true, h.set(t.Context(), store, []lake.Dataset{old})
 	}); err != nil {

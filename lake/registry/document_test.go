@@ -2,7 +2,6 @@ package registry_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 
 	"github.com/urlake/urlake/internal/testenv"
@@ -22,18 +21,7 @@ func TestRegistryIsAsItsPageShows(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i, finish := range []bool{true, true, false} {
-		run := fmt.Sprintf("run-%d", i+1)
-		if _, err := registry.RegisterIngest(ctx, store, 1, "2024-11", run); err != nil {
-			t.Fatal(err)
-		}
-		if finish {
-			if _, err := registry.FinishIngest(ctx, store, 1, "2024-11", run, lake.Digest([]byte(run))); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for info, key := range map[string]string{"json datasets": lake.RegistryKey, "json ingests": registry.ShardKey(registry.ShardOf(1))} {
+	for info, key := range map[string]string{"json datasets": lake.RegistryKey} {
 		data, _, err := store.Get(ctx, key)
 		if err != nil {
 			t.Fatal(err)

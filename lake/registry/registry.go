@@ -1,12 +1,12 @@
-// Package registry keeps what changes in a lake besides its versions: the datasets with their names
-// and ids, and the ledger, which is the order of the ingests of every batch.
+// Package registry keeps what changes in a lake besides its versions: the names and ids of its
+// datasets, and the rules by which new rows are made.
 //
-// Both are small documents that are replaced by conditional puts. What grows with the lake is in
-// pieces (package lake/pieces), so registering an ingest costs the same in a lake of four million
-// batches as in a new one.
+// That is one small document, which is replaced by conditional puts. The datasets are in pieces
+// (package lake/pieces), so registering one costs the same in a lake with many as in a new one.
 package registry
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -24,74 +24,11 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-const (
-	// headFormat is the version of the document at lake.RegistryKey.
-	headFormat = 1
-
-	// PiecesRoot is the folder of the pieces (package pieces) of the registry.
-	PiecesRoot = "registry/pieces/"
-
-	// CopyKey is the key of the copy of the document at lake.RegistryKey, which is written after
-	// each change of it. Only RestoreRegistry reads it.
-	CopyKey = "registry/datasets.copy.json"
-)
-
-var (
-	// ErrUnknownRun: FinishIngest was called for a run that is not registered, or no longer.
-	ErrUnknownRun = errors.New("run has not registered an ingest of this batch")
-	// ErrBusy: other writers replaced a registry document before each of many attempts to do so.
-	ErrBusy = errors.New("registry kept changing")
-)
-
-// head is the document at lake.RegistryKey.
-type head struct {
-	Format int        `json:"format"`
-	Rules  lake.Rules `json:"rules"`
-	// NextID is the next dataset's id. It is stored, so an id is not reused even if its entry is
-	// removed.
-	NextID uint32 `json:"next_id"`
-	// Generation grows by one with every change.
-	Generation uint64 `json:"generation,omitempty"`
-	// Swept is as for a shard of the ledger.
-	Swept uint64 `json:"swept,omitempty"`
-	// Version is the newest published version, and Takedowns the newest epoch of the takedowns.
-	// Ledger has, for each shard of the ledger, its generation when a publish last settled batches
-	// in it.
-	Version   string   `json:"version,omitempty"`
-	Takedowns uint64   `json:"takedowns,omitempty"`
-	Ledger    []uint64 `json:"ledger,omitempty"`
-	// ByID has the datasets by idKey, ByName the idKey of each by its name.
-	ByID   pieces.Ref `json:"dataset_pieces"`
-	ByName pieces.Ref `json:"name_pieces"`
-}
-
-func (h *head) newest() int { return headFormat }
-
-func (h *head) check(key string) error {
-	if h.Format != headFormat {
-		return codec.Corrupt(key, "format", -1, headFormat, h.Format)
-	}
-	if h.ByID.Entries != h.ByName.Entries {
-		return codec.Corrupt(key, "dataset_pieces", -1, "pieces of as many datasets as names", "others")
-	}
-	return errors.Join(h.ByID.Check(key), h.ByName.Check(key))
-}
-
-func (h *head) byID(store blob.Store) *pieces.Map   { return pieces.Open(store, PiecesRoot, h.ByID) }
-func (h *head) byName(store blob.Store) *pieces.Map { return pieces.Open(store, PiecesRoot, h.ByName) }
-
 // idKey is the key of a dataset in pieces: its id, the most significant byte first.
 func idKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
 
-// datasetEntry is a dataset in head.ByID.
-func datasetEntry(d lake.Dataset) (pieces.Entry, error) {
-	value, err := json.Marshal(d)
-	return pieces.Entry{Key: idKey(d.ID), Value: value}, err
-}
-
 func decodeDataset(e pieces.Entry) (d lake.Dataset, err error) {
-	if err = json.Unmarshal(e.Value, &d); err != nil || len(e.Key) != 4 || d.ID != binary.BigEndian.Uint32(e.Key) ||
-		lake.CheckDatasetName(d.Name) != nil {
+	if err = json.Unmarshal(e.Value, &d); err != nil || !bytes.Equal(e.Key, idKey(d.ID)) || lake.CheckDatasetName(d.Name) != nil {
 		err = codec.Corrupt(lake.RegistryKey, fmt.Sprintf("dataset %x", e.Key), -1, "a dataset", string(e.Value))
 	}
 	return d, err
@@ -169,44 +106,24 @@ func (h *head) named(ctx context.Context, store blob.Store, names []string) (map
 
 // set writes datasets into the pieces: new ones, or known ones with other descriptions.
 func (h *head) set(ctx context.Context, store blob.Store, datasets []lake.Dataset) error {
-	var byID, byName []pieces.Edit
+	var ids, names []pieces.Edit
 	for _, d := range datasets {
-		e, err := datasetEntry(d)
+		value, err := json.Marshal(d)
 		if err != nil {
 			return err
 		}
-		byID = append(byID, pieces.Edit{Entry: e})
-		byName = append(byName, pieces.Edit{Entry: pieces.Entry{Key: []byte(d.Name), Value: idKey(d.ID)}})
+		ids = append(ids, pieces.Edit{Entry: pieces.Entry{Key: idKey(d.ID), Value: value}})
+		names = append(names, pieces.Edit{Entry: pieces.Entry{Key: []byte(d.Name), Value: idKey(d.ID)}})
 	}
-	ids, err := h.byID(store).Apply(ctx, byID)
+	byID, err := h.byID(store).Apply(ctx, ids)
 	if err != nil {
 		return err
 	}
-	names, err := h.byName(store).Apply(ctx, byName)
-	if err != nil {
-		return err
-	}
-	h.ByID, h.ByName = ids.Ref(), names.Ref()
-	return nil
-}
-
-// readHead reads the document. It is zero in a new lake. In other lakes, a document that is
-// missing, or older than its copy, is a *codec.CorruptError.
-func readHead(ctx context.Context, store blob.Store) (*head, error) {
-	least, err := copied(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	h, etag, err := read[head](ctx, store, lake.RegistryKey)
-	if err == nil && etag == "" {
-		if err = CheckPresent(ctx, store, lake.RegistryKey); err == nil {
-			h, _, err = read[head](ctx, store, lake.RegistryKey)
-		}
-	}
+	byName, err := h.byName(store).Apply(ctx, names)
 	if err == nil {
-		err = h.notOlder(least)
+		h.ByID, h.ByName = byID.Ref(), byName.Ref()
 	}
-	return h, err
+	return err
 }
 
 // Datasets returns the lake's datasets in the order of their ids. A new lake has no registry and no
@@ -278,7 +195,7 @@ func RegisterDatasets(ctx context.Context, store blob.Store, datasets []lake.Dat
 		names[i] = d.Name
 	}
 	var known map[string]lake.Dataset
-	h, err := updateHead(ctx, store, func(h *head) (changed bool, err error) {
+	err := makeLive(ctx, store, func(h *head) (changed bool, err error) {
 		if err := h.prepare(ctx, store, urlnorm.BuiltinSuffixes()); err != nil {
 			return false, err
 		}
@@ -311,9 +228,6 @@ func RegisterDatasets(ctx context.Context, store blob.Store, datasets []lake.Dat
 		}
 		return true, h.set(ctx, store, slices.Collect(maps.Values(edited)))
 	})
-	if err == nil {
-		err = keepCopy(ctx, store, h)
-	}
 	if err != nil {
 		if len(names) == 1 {
 			return nil, fmt.Errorf("register dataset %q: %w", names[0], err)
@@ -338,50 +252,4 @@ func describe(have *lake.Dataset, d lake.Dataset) (changed bool) {
 		}
 	}
 	return changed
-}
-
-// updateHead changes the document at lake.RegistryKey, and returns it as it is then.
-func updateHead(ctx context.Context, store blob.Store, change func(*head) (bool, error)) (*head, error) {
-	least, err := copied(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	return update(ctx, store, lake.RegistryKey, func() (*head, error) {
-		return &head{}, CheckPresent(ctx, store, lake.RegistryKey)
-	}, func(h *head) (bool, error) {
-		if err := h.notOlder(least); err != nil {
-			return false, err
-		}
-		changed, err := change(h)
-		if changed {
-			h.Generation++
-		}
-		return changed, err
-	})
-}
-
-// keepCopy writes the copy of h unless there is one of h or of a later state.
-func keepCopy(ctx context.Context, store blob.Store, h *head) error {
-	for range updateRounds {
-		have, etag, err := read[head](ctx, store, CopyKey)
-		cond := blob.Condition{IfMatch: etag}
-		switch {
-		case errors.Is(err, codec.ErrCorrupt):
-			cond = blob.Condition{}
-		case err != nil:
-			return err
-		case etag == "":
-			cond = blob.Condition{IfAbsent: true}
-		case have.Generation >= h.Generation:
-			return nil
-		}
-		data, err := codec.Seal(h)
-		if err != nil {
-			return err
-		}
-		if _, err = store.Put(ctx, CopyKey, data, cond); !errors.Is(err, blob.ErrPrecondition) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: %s", ErrBusy, CopyKey)
 }

@@ -114,118 +114,7 @@ func TestConcurrentRegistrations(t *testing.T) {
 				t.Errorf("%+v is not registered", d)
 			}
 		}
-		seqs := make([]int64, n)
-		together(t, n, func(i int) (err error) {
-			seqs[i], err = registry.RegisterIngest(ctx, store, 1, "b", fmt.Sprintf("run%d", i))
-			return err
-		})
-		together(t, n, func(i int) error {
-			_, err := registry.FinishIngest(ctx, store, 1, "b", fmt.Sprintf("run%d", i), fmt.Sprintf("digest%d", i))
-			return err
-		})
-		last := slices.Index(seqs, slices.Max(seqs))
-		current, err := registry.CurrentBatches(ctx, store, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(map[string]string{"b": fmt.Sprintf("digest%d", last)}, current); diff != "" {
-			t.Errorf("the run registered last does not win: %s", diff)
-		}
-		slices.Sort(seqs)
-		for i, s := range seqs {
-			if s != int64(i+1) {
-				t.Fatalf("sequence numbers %v", seqs)
-			}
-		}
 	})
-}
-
-func TestOfTwoRunsOfABatchTheOneRegisteredLaterWins(t *testing.T) {
-	ctx := context.Background()
-	store := blob.NewMemory()
-	register := func(batch, run string) {
-		t.Helper()
-		if _, err := registry.RegisterIngest(ctx, store, 4, batch, run); err != nil {
-			t.Fatal(err)
-		}
-	}
-	finish := func(batch, run, digest string, want bool) {
-		t.Helper()
-		got, err := registry.FinishIngest(ctx, store, 4, batch, run, digest)
-		if err != nil || got != want {
-			t.Fatalf("%s of %s finished: current %v, %v", run, batch, got, err)
-		}
-	}
-	current := func(want map[string]string) {
-		t.Helper()
-		got, err := registry.CurrentBatches(ctx, store, 4)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Fatalf("differs: %s", diff)
-		}
-	}
-	current(map[string]string{})
-	register("b", "early")
-	register("c", "other")
-	register("b", "late")
-	register("b", "early") // a retry does not change the order
-	current(map[string]string{})
-	finish("b", "early", "e1", true)
-	current(map[string]string{"b": "e1"})
-	finish("b", "late", "l1", true)
-	finish("b", "early", "e1", false)
-	current(map[string]string{"b": "l1"})
-	finish("c", "other", "o1", true)
-	finish("b", "late", "l1", true)
-	current(map[string]string{"b": "l1", "c": "o1"})
-	register("b", "dead") // never finishes
-	current(map[string]string{"b": "l1", "c": "o1"})
-	if _, err := registry.FinishIngest(ctx, store, 4, "c", "late", "x"); !errors.Is(err, registry.ErrUnknownRun) {
-		t.Errorf("a batch the run did not register: %v", err)
-	}
-	if _, err := registry.RegisterIngest(ctx, store, 4, "a/b", "r"); err == nil {
-		t.Error("a batch name with a slash: no error")
-	}
-}
-
-// A batch that is ingested again and again does not make the ledger grow for ever.
-func TestLedgerStaysSmall(t *testing.T) {
-	ctx := context.Background()
-	store := blob.NewMemory()
-	finish := func(batch, run string, want error) (current bool) {
-		t.Helper()
-		current, err := registry.FinishIngest(ctx, store, 1, batch, run, "0123456789abcdef")
-		if !errors.Is(err, want) {
-			t.Fatalf("%s: %v, want %v", run, err, want)
-		}
-		return current
-	}
-	register := func(batch, run string) {
-		t.Helper()
-		if _, err := registry.RegisterIngest(ctx, store, 1, batch, run); err != nil {
-			t.Fatal(err)
-		}
-	}
-	register("kept", "first")
-	finish("kept", "first", nil)
-	const ingests, enough, tooMany = 60, 10, 30
-	run := func(n int) string { return fmt.Sprintf("run%06d", n) }
-	for n := range ingests {
-		register("hourly", run(n))
-		if !finish("hourly", run(n), nil) {
-			t.Fatalf("run %d is not current", n)
-		}
-	}
-	all, err := registry.Ingests(ctx, store, 1)
-	if err != nil || len(all["hourly"]) > tooMany || len(all["kept"]) != 1 {
-		t.Errorf("%d ingests are kept, %v", len(all["hourly"]), err)
-	}
-	finish("hourly", run(0), registry.ErrUnknownRun)
-	if finish("hourly", run(ingests-enough), nil) {
-		t.Error("a run ten ingests late is current")
-	}
 }
 
 func TestLostRepliesDoNoHarm(t *testing.T) {
@@ -237,7 +126,7 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 			// The put takes effect and its reply is lost; or the store retries it and reports that
 			// the condition no longer holds.
 			name := fmt.Sprintf("d-%d", len(err.Error()))
-			for _, folder := range []string{"rules/", "registry/ledger/", lake.RegistryKey} {
+			for _, folder := range []string{"rules/", lake.RegistryKey} {
 				store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err,
 					Key: func(key string) bool {
 						return strings.HasPrefix(key, folder) && !strings.HasPrefix(key, registry.PiecesRoot)
@@ -250,17 +139,6 @@ func TestLostRepliesDoNoHarm(t *testing.T) {
 			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
 			if again, e := registry.RegisterDataset(ctx, inner, lake.Dataset{Name: name}); e != nil || again != d {
 				t.Errorf("%+v became %+v (%v)", d, again, e)
-			}
-			store.Heal()
-			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
-			seq, e := registry.RegisterIngest(ctx, store, d.ID, "b", "run")
-			if e != nil || seq != 1 {
-				t.Errorf("register ingest after %v: %d, %v", err, seq, e)
-			}
-			store.Heal()
-			store.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Err: err})
-			if ok, e := registry.FinishIngest(ctx, store, d.ID, "b", "run", "digest"); e != nil || !ok {
-				t.Errorf("finish after %v: %v, %v", err, ok, e)
 			}
 			store.Heal()
 		}
@@ -300,41 +178,16 @@ func TestDamagedRegistryIsCorrupt(t *testing.T) {
 	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "d"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := registry.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
-		t.Fatal(err)
-	}
-	for key, use := range map[string]func() error{
-		lake.RegistryKey: func() error {
-			_, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "e"})
-			return err
-		},
-		registry.ShardKey(registry.ShardOf(1)): func() error {
-			_, err := registry.RegisterIngest(ctx, store, 1, "b", "s")
-			return err
-		},
-	} {
-		data, _, err := store.Get(ctx, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		data[len(data)/2] ^= 1
-		if _, err := store.Put(ctx, key, data, blob.Condition{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := use(); !errors.Is(err, codec.ErrCorrupt) {
-			t.Errorf("%s: %v", key, err)
-		}
-	}
-	// One shard under the key of another.
-	data, _, err := store.Get(ctx, registry.ShardKey(registry.ShardOf(2)))
+	data, _, err := store.Get(ctx, lake.RegistryKey)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Put(ctx, registry.ShardKey(registry.ShardOf(3)), data, blob.Condition{}); err != nil {
+	data[len(data)/2] ^= 1
+	if _, err := store.Put(ctx, lake.RegistryKey, data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := registry.CurrentBatches(ctx, store, 3); !errors.Is(err, codec.ErrCorrupt) {
-		t.Errorf("got %v", err)
+	if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "e"}); !errors.Is(err, codec.ErrCorrupt) {
+		t.Error(err)
 	}
 }
 
@@ -375,7 +228,7 @@ func TestLakeOfOtherCanonicalFormRejectsDatasets(t *testing.T) {
 	}
 }
 
-// If a registry is lost from a lake with objects, no id is given again and no order starts over.
+// If a registry is lost from a lake with objects, no id is given again.
 func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 	ctx := context.Background()
 	for _, left := range []string{"index/manifest.json", lake.BatchKey(7, "b", "0123"), lake.PostingsKey(7, "b", "0123")} {
@@ -414,63 +267,5 @@ func TestLostRegistryIsReportedAndRestored(t *testing.T) {
 				t.Errorf("an intact registry: %+v, %v", out, err)
 			}
 		})
-	}
-	onStores(t, func(t *testing.T, store blob.Store) {
-		key := registry.ShardKey(registry.ShardOf(1))
-		if _, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "one"}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := registry.RegisterIngest(ctx, store, 1, "b", "r"); err != nil {
-			t.Fatal(err)
-		}
-		lose := map[string]func() error{
-			"missing": func() error { return store.Delete(ctx, key) },
-			"flipped": func() error {
-				data, _, err := store.Get(ctx, key)
-				if err == nil {
-					data[len(data)/2] ^= 1
-					_, err = store.Put(ctx, key, data, blob.Condition{})
-				}
-				return err
-			},
-		}
-		for how, lose := range lose {
-			if err := lose(); err != nil {
-				t.Fatal(err)
-			}
-			var c *codec.CorruptError
-			if _, err := registry.RegisterIngest(ctx, store, 1, "b", "s"); !errors.As(err, &c) || c.File != key {
-				t.Errorf("%s: register: %v", how, err)
-			}
-			if _, err := registry.FinishIngest(ctx, store, 1, "b", "r", "0123"); !errors.As(err, &c) || c.File != key {
-				t.Errorf("%s: finish: %v", how, err)
-			}
-			want := map[string]string{"b": "0123", "a": "4567"}
-			out, err := registry.RestoreShard(ctx, store, 1, live(1, want), nil)
-			if err != nil || !slices.Equal(out.Keys, []string{key}) {
-				t.Fatalf("%s: %+v, %v", how, out, err)
-			}
-			if got, err := registry.CurrentBatches(ctx, store, 1); err != nil || cmp.Diff(want, got) != "" {
-				t.Errorf("%s: %v, %v", how, got, err)
-			}
-			if seq, err := registry.RegisterIngest(ctx, store, 1, "b", "s"); err != nil || seq != 1 {
-				t.Errorf("%s: %d, %v", how, seq, err)
-			}
-		}
-		// Other shards are as they were.
-		if _, err := registry.RegisterIngest(ctx, store, 11, "b", "r"); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// live returns what RestoreShard asks a version for.
-func live(dataset uint32, records map[string]string) func() (map[registry.BatchID]string, error) {
-	return func() (map[registry.BatchID]string, error) {
-		all := map[registry.BatchID]string{}
-		for name, r := range records {
-			all[registry.BatchID{DatasetID: dataset, Batch: name}] = r
-		}
-		return all, nil
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,76 +13,6 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/registry"
 )
-
-// putRecord writes a batch record with that many rows and returns its digest.
-func putRecord(t *testing.T, store blob.Store, dataset uint32, batch string, rows int64) string {
-	t.Helper()
-	b := lake.Batch{Format: lake.BatchFormat, DatasetID: dataset, Batch: batch, Rows: rows}
-	data, digest, err := b.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := store.Put(t.Context(), lake.BatchKey(dataset, batch, digest), data, blob.Condition{}); err != nil {
-		t.Fatal(err)
-	}
-	return digest
-}
-
-// A lost shard of the ledger comes back from the version and the batch records. What cannot be
-// known is said.
-func TestShardIsRestoredFromRecords(t *testing.T) {
-	onStores(t, func(t *testing.T, store blob.Store) {
-		if _, err := registry.RegisterDataset(t.Context(), store, lake.Dataset{Name: "one"}); err != nil {
-			t.Fatal(err)
-		}
-		key := registry.ShardKey(1)
-		if err := store.Delete(t.Context(), key); err != nil {
-			t.Fatal(err)
-		}
-		old := putRecord(t, store, 1, "live", 1)
-		again := putRecord(t, store, 1, "again", 1)
-		newer := putRecord(t, store, 1, "again", 2)
-		before := putRecord(t, store, 1, "before", 1)
-		after := putRecord(t, store, 1, "before", 2)
-		waits := putRecord(t, store, 1, "waits", 1)
-		one, two := putRecord(t, store, 1, "unclear", 1), putRecord(t, store, 1, "unclear", 2)
-		bad := lake.BatchKey(1, "bad", strings.Repeat("0", 32))
-		if _, err := store.Put(t.Context(), bad, []byte("damaged"), blob.Condition{}); err != nil {
-			t.Fatal(err)
-		}
-		putRecord(t, store, 11, "other-dataset", 1)
-		published := map[string]string{"live": old, "again": again, "before": after}
-		out, err := registry.RestoreShard(t.Context(), store, 1, live(1, published), []string{before})
-		missing := []registry.BatchID{{DatasetID: 1, Batch: "waits"}}
-		if err != nil || !slices.Equal(out.Keys, []string{key}) || !slices.Equal(out.Retired, missing) || len(out.Found) > 0 {
-			t.Fatalf("%+v, %v", out, err)
-		}
-		got, err := registry.CurrentBatches(t.Context(), store, 1)
-		want := map[string]string{"live": old, "again": again, "before": after}
-		if d := cmp.Diff(want, got); d != "" || err != nil {
-			t.Errorf("%v, %s", err, d)
-		}
-		said := strings.Join(out.Unclear, "\n")
-		for _, s := range []string{newer, one, two, bad} {
-			if !strings.Contains(said, s) {
-				t.Errorf("%s is not in %q", s, said)
-			}
-		}
-		if len(out.Unclear) != 3 {
-			t.Errorf("%q", out.Unclear)
-		}
-		pending, settled, err := registry.PendingBatches(t.Context(), store, func(_ int, err error) { t.Error(err) })
-		if err != nil || settled != 3 || len(pending) != 1 || !pending[0].Retired || pending[0].Batch != "waits" {
-			t.Errorf("%+v wait, %d do not, %v", pending, settled, err)
-		}
-		if r := registry.RestoreBatches(t.Context(), store, missing)[0]; r.Err != nil || r.Ingest.Digest != waits {
-			t.Errorf("restored: %+v", r)
-		}
-		if out, err := registry.RestoreShard(t.Context(), store, 1, live(1, nil), nil); err != nil || len(out.Keys) > 0 {
-			t.Errorf("an intact one: %+v, %v", out, err)
-		}
-	})
-}
 
 // A registry is restored with the names of datasets of which nothing is published.
 func TestRegistryIsRestoredFromItsCopy(t *testing.T) {
@@ -142,7 +71,7 @@ func damaged(t *testing.T, store blob.Store) (keys []string) {
 }
 
 // Every object of the registry that is lost alone is found and restored, and nothing that anyone
-// was told is forgotten but the titles of datasets that no version has and runs of the lost part.
+// was told is forgotten but the titles of datasets that no version has.
 func TestEveryLostObjectIsRestored(t *testing.T) {
 	ctx := t.Context()
 	for _, how := range []string{"missing", "flipped"} {
@@ -155,31 +84,8 @@ func TestEveryLostObjectIsRestored(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		records := map[registry.BatchID]string{}
-		var published []registry.Pending
-		for _, d := range datasets[:32] {
-			for n := range 40 {
-				id := registry.BatchID{DatasetID: d.ID, Batch: fmt.Sprintf("b%02d", n)}
-				digest := putRecord(t, original, d.ID, id.Batch, int64(n))
-				records[id] = digest
-				if n < 38 { // the others wait to be published
-					published = append(published, registry.Pending{DatasetID: d.ID, Batch: id.Batch, Digest: digest})
-				}
-			}
-		}
-		finishAll(t, original, records)
-		if err := registry.Settle(ctx, original, "v1", published); err != nil {
-			t.Fatal(err)
-		}
-		version := func() (map[registry.BatchID]string, error) {
-			all := map[registry.BatchID]string{}
-			for _, p := range published {
-				all[registry.BatchID{DatasetID: p.DatasetID, Batch: p.Batch}] = p.Digest
-			}
-			return all, nil
-		}
 		keys := current(t, original)
-		if len(keys) < 2+registry.Shards+registry.Shards {
+		if len(keys) < 4 {
 			t.Fatalf("%d objects: %q", len(keys), keys)
 		}
 		for _, key := range keys {
@@ -216,26 +122,8 @@ func TestEveryLostObjectIsRestored(t *testing.T) {
 			if _, err := registry.RestoreRegistry(ctx, store, lake.CurrentRules(), datasets[:32]); err != nil {
 				t.Errorf("%s: %v", key, err)
 			}
-			for n := range registry.Shards {
-				shard := func() (map[registry.BatchID]string, error) {
-					all, _ := version()
-					for id := range all {
-						if registry.ShardOf(id.DatasetID) != n {
-							delete(all, id)
-						}
-					}
-					return all, nil
-				}
-				if out, err := registry.RestoreShard(ctx, store, n, shard, nil); err != nil || len(out.Unclear) > 0 {
-					t.Errorf("%s: %+v, %v", key, out, err)
-				}
-			}
 			if got := damaged(t, store); len(got) > 0 {
 				t.Errorf("%s was %s: left are %q", key, how, got)
-			}
-			pending, settled, err := registry.PendingBatches(ctx, store, func(_ int, err error) { t.Error(err) })
-			if err != nil || len(pending) != len(records)-len(published) || settled != int64(len(published)) {
-				t.Errorf("%s was %s: %d wait, %d are settled, %v", key, how, len(pending), settled, err)
 			}
 			got, err := registry.Datasets(ctx, store)
 			if err != nil || len(got) != len(datasets) {
@@ -249,23 +137,6 @@ func TestEveryLostObjectIsRestored(t *testing.T) {
 			if t.Failed() {
 				return
 			}
-		}
-	}
-}
-
-// finishAll registers and finishes ingests with these records.
-func finishAll(t *testing.T, store blob.Store, records map[registry.BatchID]string) {
-	t.Helper()
-	var ids []registry.IngestID
-	var done []registry.Finish
-	for id, digest := range records {
-		in := registry.IngestID{DatasetID: id.DatasetID, Batch: id.Batch, Run: "run of " + id.Batch}
-		ids = append(ids, in)
-		done = append(done, registry.Finish{IngestID: in, Digest: digest})
-	}
-	for _, out := range append(registry.RegisterIngests(t.Context(), store, ids), registry.FinishIngests(t.Context(), store, done)...) {
-		if out.Err != nil {
-			t.Fatal(out.Err)
 		}
 	}
 }
@@ -285,49 +156,4 @@ func current(t *testing.T, store blob.Store) (keys []string) {
 		}
 	}
 	return keys
-}
-
-// Ingests that never finish do not make the registry grow for ever.
-func TestUnfinishedIngestsDoNotPileUp(t *testing.T) {
-	store := blob.NewMemory()
-	size := func() int {
-		t.Helper()
-		data, _, err := store.Get(t.Context(), registry.ShardKey(registry.ShardOf(1)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(data)
-	}
-	register := func(n int) {
-		t.Helper()
-		if _, err := registry.RegisterIngest(t.Context(), store, 1, fmt.Sprint("b", n), fmt.Sprint("run", n)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	register(0)
-	if _, err := registry.FinishIngest(t.Context(), store, 1, "b0", "run0", "0123"); err != nil {
-		t.Fatal(err)
-	}
-	before := size()
-	for n := 1; n < 50; n++ {
-		register(n)
-		if err := registry.AbandonIngest(t.Context(), store, 1, fmt.Sprint("b", n), fmt.Sprint("run", n)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if after := size(); after > before+10 {
-		t.Errorf("%d bytes after 50 abandoned ingests, %d before", after, before)
-	}
-	if _, err := registry.FinishIngest(t.Context(), store, 1, "b7", "run7", "4567"); !errors.Is(err, registry.ErrUnknownRun) {
-		t.Errorf("an abandoned run finishes: %v", err)
-	}
-	// A finished ingest is not abandoned, nor one of another dataset that has no registry.
-	for dataset := uint32(1); dataset <= 2; dataset++ {
-		if err := registry.AbandonIngest(t.Context(), store, dataset, "b0", "run0"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if got, err := registry.CurrentBatches(t.Context(), store, 1); err != nil || got["b0"] != "0123" {
-		t.Errorf("%v, %v", got, err)
-	}
 }

@@ -61,7 +61,7 @@ func SetRules(ctx context.Context, store blob.Store, from lake.Rules, to *urlnor
 	if _, err := store.Put(ctx, lake.SuffixListKey(to.Identity()), to.Encode(), blob.Condition{}); err != nil {
 		return err
 	}
-	h, err := updateHead(ctx, store, func(h *head) (bool, error) {
+	err := makeLive(ctx, store, func(h *head) (bool, error) {
 		if h.Rules == lake.RulesOf(to) {
 			return false, nil
 		}
@@ -74,9 +74,6 @@ func SetRules(ctx context.Context, store blob.Store, from lake.Rules, to *urlnor
 		h.Rules = lake.RulesOf(to)
 		return true, nil
 	})
-	if err == nil {
-		err = keepCopy(ctx, store, h)
-	}
 	if err != nil {
 		return fmt.Errorf("set the lake's rules: %w", err)
 	}
@@ -89,10 +86,7 @@ func SetRules(ctx context.Context, store blob.Store, from lake.Rules, to *urlnor
 func (h *head) prepare(ctx context.Context, store blob.Store, list *urlnorm.SuffixList) error {
 	if h.Format == 0 {
 		*h = head{Format: headFormat, Rules: lake.RulesOf(list), NextID: 1}
-		if err := lake.SaveSuffixList(ctx, store, list); err != nil {
-			return err
-		}
-		return createShards(ctx, store)
+		return lake.SaveSuffixList(ctx, store, list)
 	}
 	if err := lake.CheckForm(h.Rules); err != nil {
 		return err

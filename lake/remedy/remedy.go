@@ -60,7 +60,8 @@ func Of(lakeURL, key string) string {
 	case key == "registry/domain64.json", strings.HasPrefix(key, "registry/domain64/"):
 		return "the numbers of exports cannot be made again: restore registry/domain64.json and all below registry/domain64/ from one backup, " +
 			"or delete all of them and export anew, to empty schemas and folders"
-	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"):
+	case strings.HasPrefix(key, "registry/"), strings.HasPrefix(key, "index/"), strings.HasPrefix(key, "batches/"),
+		strings.HasPrefix(key, "pending/"):
 		return "mend it with: " + rebuild
 	case strings.HasPrefix(key, "rules/"):
 		return "mend it with: " + rebuild + ", or, for a list that this program lacks, with: " + starter() + " rules update --lake " +

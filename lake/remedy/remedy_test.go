@@ -23,13 +23,13 @@ func TestRemedies(t *testing.T) {
 		return fmt.Sprintf(format, batch, dataset, batch)
 	}
 	for key, want := range map[string]string{
-		lake.RegistryKey:                       rebuild,
-		registry.ShardKey(registry.ShardOf(3)): rebuild,
-		registry.CopyKey:                       rebuild,
-		"index/manifest.json":                  rebuild,
-		"index/versions/x.json":                rebuild,
-		"index/segments/x/a/b":                 rebuild,
-		lake.PostingsKey(3, "b", digest):       rebuild,
+		lake.RegistryKey:                         rebuild,
+		"pending/3/1796032800123456789-run.json": rebuild,
+		registry.CopyKey:                         rebuild,
+		"index/manifest.json":                    rebuild,
+		"index/versions/x.json":                  rebuild,
+		"index/segments/x/a/b":                   rebuild,
+		lake.PostingsKey(3, "b", digest):         rebuild,
 		"urls/dataset_id=3/domain_prefix=any/part-~0123456789abcdef-" + digest + "-0.parquet": "mend it with: starter rebuild --lake s3://b/l",
 		lake.BatchKey(3, "b-1", digest):                 again(3, "b-1"),
 		lake.PartKey(34, "ab", "2026-11.x", digest, 12): again(34, "2026-11.x"),

@@ -20,8 +20,8 @@
 //   - none has: then every later sweep writes its number after the put, reads the references after
 //     that, and finds the new one. All earlier sweeps had ended before the writer looked.
 //
-// An ingest makes itself known in the registry in this way before it writes its first object. From
-// then on a collection leaves alone whatever can belong to its batch.
+// An ingest puts its plan into staging, and waits in this way, before it writes its first object.
+// From then on a collection leaves alone whatever can belong to its batch.
 //
 // # A collection that dies
 //

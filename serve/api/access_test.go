@@ -20,6 +20,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -117,11 +118,7 @@ func closedLake(t testing.TB, may func(dataset string) bool) (store blob.Store, 
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, r := range registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: d[name].ID, Batch: "b1"}}) {
-				if r.Err != nil {
-					t.Fatal(r.Err)
-				}
-			}
+			testlake.Retire(t, store, manifest.BatchName{DatasetID: d[name].ID, Batch: "b1"})
 			delete(rows[name], "b1")
 		}
 		versions = append(versions, testlake.Publish(t, store).Version)

@@ -14,6 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -32,11 +33,7 @@ func bulkLake(t testing.TB, store blob.Store, seed uint64) oracle {
 	for _, d := range datasets {
 		ids[d.Name] = d.ID
 	}
-	for _, r := range registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: ids["alpha"], Batch: "b2"}}) {
-		if r.Err != nil {
-			t.Fatal(r.Err)
-		}
-	}
+	testlake.Retire(t, store, manifest.BatchName{DatasetID: ids["alpha"], Batch: "b2"})
 	o.replace("alpha", "b2", nil)
 	testlake.Publish(t, store)
 	rng := rand.New(rand.NewPCG(seed, 1))

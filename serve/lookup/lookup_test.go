@@ -411,10 +411,10 @@ func TestVersionsWithoutRetiredBatches(t *testing.T) {
 		{retire: [][2]string{{"alpha", "b1"}, {"alpha", "b3"}, {"beta", "b1"}, {"delta", "only"}}},
 		{restore: [][2]string{{"beta", "b1"}, {"gamma", "b1"}}},
 	} {
-		ids := func(batches [][2]string) (ids []registry.BatchID) {
+		ids := func(batches [][2]string) (ids []manifest.BatchName) {
 			for _, b := range batches {
 				at := slices.IndexFunc(registered, func(d lake.Dataset) bool { return d.Name == b[0] })
-				ids = append(ids, registry.BatchID{DatasetID: registered[at].ID, Batch: b[1]})
+				ids = append(ids, manifest.BatchName{DatasetID: registered[at].ID, Batch: b[1]})
 			}
 			return ids
 		}
@@ -424,14 +424,8 @@ func TestVersionsWithoutRetiredBatches(t *testing.T) {
 		for _, b := range step.restore {
 			o[b[0]] = append(slices.Clone(o[b[0]]), all[b]...)
 		}
-		for _, r := range slices.Concat(
-			registry.RetireBatches(t.Context(), store, "retire", ids(step.retire)),
-			registry.RestoreBatches(t.Context(), store, ids(step.restore)),
-		) {
-			if r.Err != nil {
-				t.Fatal(r.Err)
-			}
-		}
+		testlake.Retire(t, store, ids(step.retire)...)
+		testlake.Restore(t, store, ids(step.restore)...)
 		h.versions = append(h.versions, testlake.Publish(t, store).Version)
 		h.oracles = append(h.oracles, o.clone())
 	}

@@ -314,10 +314,8 @@ func life(t *testing.T, rng *rand.Rand, store blob.Store, check func(what string
 		t.Fatal(err)
 	}
 	alpha := all[slices.IndexFunc(all, func(d lake.Dataset) bool { return d.Name == "alpha" })].ID
-	b2 := []registry.BatchID{{DatasetID: alpha, Batch: "b2"}}
-	if r := registry.RetireBatches(t.Context(), store, "retire", b2); r[0].Err != nil {
-		t.Fatal(r[0].Err)
-	}
+	b2 := []manifest.BatchName{{DatasetID: alpha, Batch: "b2"}}
+	testlake.Retire(t, store, b2...)
 	testlake.Publish(t, store)
 	check("retire")
 	for _, rule := range []struct {
@@ -340,9 +338,7 @@ func life(t *testing.T, rng *rand.Rand, store blob.Store, check func(what string
 		}
 		check("takedown of " + rule.text)
 	}
-	if r := registry.RestoreBatches(t.Context(), store, b2); r[0].Err != nil {
-		t.Fatal(r[0].Err)
-	}
+	testlake.Restore(t, store, b2...)
 	testlake.Publish(t, store)
 	check("restore")
 	ingest([2]string{"alpha", "b4"})
@@ -439,9 +435,7 @@ func TestHiddenDatasetsDoNotCount(t *testing.T) {
 		}
 		beta := all[slices.IndexFunc(all, func(d lake.Dataset) bool { return d.Name == "beta" })].ID
 		if what == "retire" {
-			if r := registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: beta, Batch: "b"}}); r[0].Err != nil {
-				t.Fatal(r[0].Err)
-			}
+			testlake.Retire(t, store, manifest.BatchName{DatasetID: beta, Batch: "b"})
 			testlake.Publish(t, store)
 		} else {
 			tg, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "example.com")

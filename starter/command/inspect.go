@@ -23,7 +23,9 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/starter/schedule"
@@ -63,7 +65,7 @@ var errNoLake = errors.New("no lake")
 func requireLake(ctx context.Context, store blob.Store, url string) error {
 	_, err := store.Stat(ctx, lake.RegistryKey)
 	if errors.Is(err, blob.ErrNotExist) {
-		switch err := registry.CheckPresent(ctx, store, lake.RegistryKey); {
+		switch err := registry.CheckPresent(ctx, store); {
 		case errors.Is(err, codec.ErrCorrupt):
 			return nil // a lake whose registry is lost: the verb reports it
 		case err != nil:
@@ -124,8 +126,7 @@ type lakeStatus struct {
 }
 
 // unpublished is a finished batch that the current version lacks, or a retired one that it has. If
-// the order of a dataset's ingests is damaged, it is not known which batches those are, and Batch
-// is "".
+// a document of what waits is damaged, it is not known which batches it names, and Batch is "".
 type unpublished struct {
 	Dataset string `json:"dataset"`
 	Batch   string `json:"batch"`
@@ -272,8 +273,7 @@ func (s *lakeStatus) printLake(out io.Writer) {
 // shownWaiting is how many waiting batches status lists in its text for people.
 const shownWaiting = 20
 
-// printWaiting prints the waiting batches, damaged ones first. Datasets whose batches are not known
-// have the same cause, damage of a part of the ledger, which is printed once.
+// printWaiting prints the waiting batches, damaged ones first.
 func (s *lakeStatus) printWaiting(out io.Writer) {
 	unknown := map[string][]string{} // datasets by damage
 	var waiting []unpublished
@@ -319,57 +319,40 @@ func (s *lakeStatus) printWaiting(out io.Writer) {
 	}
 }
 
-// findWaiting returns the finished batches that a version lacks, or all of them if v is nil. It
-// calls damaged with each shard of the ledger that cannot be read because of damage.
-func findWaiting(
-	ctx context.Context, store blob.Store, v *manifest.Version, damaged func(shard int, err error),
-) ([]registry.Pending, error) {
-	version, have := "", int64(0)
-	if v != nil {
-		version, have = v.ID, int64(v.Counts.Batches)
-	}
-	w, err := registry.WaitingBatches(ctx, store, version, have, damaged)
+// findWaiting returns what waits and a version, which may be nil, lacks.
+func findWaiting(ctx context.Context, store blob.Store, v *manifest.Version) ([]pending.Batch, []pending.Damaged, error) {
+	state, err := pending.ReadWaiting(ctx, store)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	waiting := w.Batches
-	names := make([]manifest.BatchName, len(waiting))
-	for i, b := range waiting {
-		names[i] = manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
-	}
-	live, err := v.FindBatches(ctx, names)
-	return slices.DeleteFunc(waiting, func(b registry.Pending) bool {
-		return live[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}].Digest == b.Digest
-	}), err
+	state.Version = v
+	waiting, err := state.Unpublished(ctx)
+	return waiting, state.Damaged, err
 }
 
-// findUnpublished returns the finished batches of the registry that a version lacks, or all of them
-// if v is nil.
+// findUnpublished returns the finished batches that a version, which may be nil, lacks, and those
+// that are retired and that it has.
 func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version) ([]unpublished, error) {
-	damaged := map[int]error{} // shards of the ledger
-	waiting, err := findWaiting(ctx, store, v, func(shard int, err error) { damaged[shard] = err })
+	waiting, damaged, err := findWaiting(ctx, store, v)
 	if err != nil {
 		return nil, err
 	}
-	found := []unpublished{}
-	if len(damaged) > 0 {
-		datasets, err := registry.Datasets(ctx, store)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range datasets {
-			if err := damaged[registry.ShardOf(d.ID)]; err != nil {
-				found = append(found, unpublished{Dataset: d.Name, id: d.ID, Damage: remedy.Explain(store.URL(), err)})
-			}
-		}
+	var ids []uint32
+	for _, d := range damaged {
+		ids = append(ids, d.DatasetID)
 	}
-	ids := make([]uint32, len(waiting))
-	for i, b := range waiting {
-		ids[i] = b.DatasetID
+	for _, b := range waiting {
+		ids = append(ids, b.DatasetID)
 	}
 	datasets, err := registry.FindDatasets(ctx, store, ids)
 	if err != nil {
 		return nil, err
+	}
+	found := []unpublished{}
+	for _, d := range damaged {
+		found = append(found, unpublished{
+			Dataset: cmp.Or(datasets[d.DatasetID].Name, "several datasets"), id: d.DatasetID, Damage: remedy.Explain(store.URL(), d.Err),
+		})
 	}
 	for _, b := range waiting {
 		d, named := datasets[b.DatasetID]
@@ -404,8 +387,8 @@ const (
 	stateRunning = "running"
 	// stateRetired is a dataset whose batches are all retired.
 	stateRetired = "retired"
-	// stateDamaged is a dataset of which nothing is published and the order of whose ingests is
-	// damaged.
+	// stateDamaged is a dataset of which nothing is published, and of which a document of what
+	// waits is damaged.
 	stateDamaged = "damaged"
 )
 
@@ -438,19 +421,7 @@ func datasetsCommand(g *global) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		damaged, finished := map[int]bool{}, map[uint32]bool{}
-		waiting, _, err := registry.PendingBatches(cmd.Context(), store, func(shard int, _ error) { damaged[shard] = true })
-		if err != nil {
-			return err
-		}
-		for _, b := range waiting {
-			finished[b.DatasetID] = finished[b.DatasetID] || !b.Retired
-		}
-		retired, err := registry.RetiredDatasets(cmd.Context(), store)
-		if err != nil {
-			return err
-		}
-		running, err := registry.Running(cmd.Context(), store)
+		states, err := unpublishedStates(cmd.Context(), store, v)
 		if err != nil {
 			return err
 		}
@@ -461,19 +432,11 @@ func datasetsCommand(g *global) *cobra.Command {
 				all = append(all, listed{live, statePublished})
 				continue
 			}
-			row := listed{State: stateRunning}
+			row := listed{State: states[d.ID]}
 			row.ID, row.Name, row.Title, row.Source, row.Licence = d.ID, d.Name, d.Title, d.Source, d.Licence
-			switch {
-			case damaged[registry.ShardOf(d.ID)]:
-				row.State = stateDamaged
-			case finished[d.ID]:
-				row.State = stateWaiting
-			case retired[d.ID]:
-				row.State = stateRetired
-			case running[d.ID] == 0:
-				continue // an ingest has failed, and left nothing but the name
+			if row.State != "" { // else an ingest has failed, and left nothing but the name
+				all = append(all, row)
 			}
-			all = append(all, row)
 		}
 		if g.json {
 			return printJSON(cmd.OutOrStdout(), all)
@@ -493,13 +456,49 @@ is one of
   waiting     it has finished batches, which the next publish includes
   running     its first ingest runs
   retired     "starter retire" took all its batches out of the lake
-  damaged     the order of its ingests is damaged; "starter rebuild" restores it
+  damaged     what waits of it is damaged; "starter rebuild" says what is lost
 
 A dataset whose first ingest has failed is not listed. The read server lists published
 datasets only.`
 	cmd.Example = `  starter datasets --lake s3://b/lake
   starter datasets --lake /data/lake --json`
 	return cmd
+}
+
+// unpublishedStates returns the states of the datasets of which v has nothing.
+func unpublishedStates(ctx context.Context, store blob.Store, v *manifest.Version) (map[uint32]string, error) {
+	states := map[uint32]string{}
+	running, err := many.Running(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range running {
+		states[b.DatasetID] = stateRunning
+	}
+	for g, err := range v.Gone(ctx, 0) {
+		if err != nil {
+			return nil, err
+		}
+		states[g.DatasetID] = stateRetired
+	}
+	waiting, damaged, err := findWaiting(ctx, store, v)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range waiting {
+		if b.Retired {
+			states[b.DatasetID] = cmp.Or(states[b.DatasetID], stateRetired)
+		}
+	}
+	for _, b := range waiting {
+		if !b.Retired {
+			states[b.DatasetID] = stateWaiting
+		}
+	}
+	for _, d := range damaged {
+		states[d.DatasetID] = stateDamaged
+	}
+	return states, nil
 }
 
 func versionsCommand(g *global) *cobra.Command {

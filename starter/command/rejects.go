@@ -16,7 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/rejectlist"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/starter/find"
 	"github.com/urlake/urlake/starter/ingestreport"
@@ -109,7 +109,11 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 	if err != nil {
 		return nil, err
 	}
-	current, err := registry.CurrentBatches(ctx, store, d.ID)
+	state, err := pending.Look(ctx, store, d.ID)
+	if err != nil {
+		return nil, err
+	}
+	current, err := state.Current(ctx, d.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package command
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -347,7 +346,9 @@ func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules, foll
 	if differs := v != nil && v.PublicSuffix != to.PublicSuffix; differs || follows {
 		return differs, nil
 	}
-	var damaged error
-	waiting, err := findWaiting(ctx, store, v, func(_ int, err error) { damaged = err })
-	return len(waiting) > 0, cmp.Or(err, damaged)
+	waiting, damaged, err := findWaiting(ctx, store, v)
+	if err == nil && len(damaged) > 0 {
+		err = damaged[0].Err
+	}
+	return err == nil && len(waiting) > 0, err
 }

@@ -174,6 +174,10 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 			p.Damaged = append(p.Damaged, fmt.Sprintf("batch %s of dataset %d: %s", u.Batch, ref.DatasetID, u.Damage))
 			continue
 		}
+		if u.Retired {
+			replaced[manifest.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
+			continue
+		}
 		data, _, err := store.Get(ctx, ref.Key())
 		if err != nil {
 			return nil, err
@@ -181,15 +185,6 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 		b, err := lake.DecodeBatch(data, ref.Key())
 		if err != nil {
 			return nil, err
-		}
-		if v != nil && b.MovedFrom != "" {
-			live, ok, err := v.FindBatch(ctx, ref.DatasetID, ref.Batch)
-			if err != nil {
-				return nil, err
-			}
-			if ok && live.Digest == b.MovedFrom {
-				continue // an update was interrupted; the version has what is to be moved
-			}
 		}
 		replaced[manifest.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
 		out = append(out, followed{ref, b.PublicSuffix})

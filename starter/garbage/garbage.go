@@ -103,9 +103,6 @@ func Print(out io.Writer, res *activities.Garbage) {
 		cli.Fprintf(out, "%s the staging of %s that nobody continues: %s, %s\n", removed,
 			cli.Plural(int64(len(s.Runs)), "run"), cli.Plural(s.Objects, "object"), cli.Size(s.Bytes))
 	}
-	if n := res.Staging.Abandoned; n > 0 {
-		cli.Fprintf(out, "%s %s from the order of ingests that never ended\n", removed, cli.Plural(int64(n), "ingest"))
-	}
 	if u := res.Uploads; u != nil {
 		aborted := "Aborted"
 		if res.DryRun {

@@ -1,6 +1,6 @@
 // Package retire takes batches out of a lake, and brings them back: what "starter retire" and
-// "starter restore" do to the ledger, and what they print. The publish that follows is the
-// caller's.
+// "starter restore" leave to the next publish (package pending), and what they print. That publish
+// is the caller's.
 package retire
 
 import (
@@ -13,6 +13,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/starter/find"
 )
@@ -56,6 +58,8 @@ type Batch struct {
 	Published bool `json:"published"`
 	// Already tells that the batch was retired before.
 	Already bool `json:"already,omitempty"`
+
+	start int64 // of the ingest, or of what retired it
 }
 
 // Selection are batches of one dataset, and what is done about them. It is what --json prints.
@@ -82,13 +86,17 @@ func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, err
 	if err != nil {
 		return nil, err
 	}
-	states, err := registry.BatchStates(ctx, store, d.ID)
+	state, err := pending.Look(ctx, store, d.ID)
+	if err != nil {
+		return nil, err
+	}
+	states, err := state.Batches(ctx, d.ID)
 	if err != nil {
 		return nil, err
 	}
 	s := &Selection{Dataset: d.Name, DatasetID: d.ID, Batches: []Batch{}, DryRun: o.DryRun, restore: o.Restore}
 	for _, name := range o.Batches {
-		at := slices.IndexFunc(states, func(b registry.BatchState) bool { return b.Batch == name })
+		at := slices.IndexFunc(states, func(b pending.Batch) bool { return b.Batch == name })
 		if at < 0 {
 			return nil, unknownBatch(d.Name, name, states)
 		}
@@ -101,7 +109,7 @@ func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, err
 			continue
 		}
 		s.Batches = append(s.Batches, Batch{
-			Batch: state.Batch, Digest: state.Ingest.Digest, Already: !o.Restore && state.Retired,
+			Batch: state.Batch, Digest: state.Digest, Already: !o.Restore && state.Retired, start: state.Start,
 		})
 	}
 	switch {
@@ -123,7 +131,7 @@ func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, err
 }
 
 // unknownBatch is the error for a name that no finished batch has.
-func unknownBatch(dataset, name string, states []registry.BatchState) error {
+func unknownBatch(dataset, name string, states []pending.Batch) error {
 	names := make([]string, len(states))
 	for i := range states {
 		names[i] = states[i].Batch
@@ -214,44 +222,46 @@ func (s *Selection) live(ctx context.Context, store blob.Store) (map[manifest.Ba
 	return state.Current.FindBatches(ctx, names)
 }
 
-// Apply retires or restores the batches in the ledger. That is durable when it returns; the next
-// publish makes a version of it.
+// Apply leaves the retirement, or the return, of the batches to the next publish, which makes a
+// version of it. That is durable when Apply returns.
 func (s *Selection) Apply(ctx context.Context, store blob.Store) error {
-	ids := make([]registry.BatchID, len(s.Batches))
-	for i, b := range s.Batches {
-		ids[i] = registry.BatchID{DatasetID: s.DatasetID, Batch: b.Batch}
+	if err := registry.CheckFormats(ctx, store); err != nil {
+		return err
 	}
-	var out []registry.Retirement
-	if s.restore {
-		out = registry.RestoreBatches(ctx, store, ids)
-	} else {
-		out = registry.RetireBatches(ctx, store, newRun(), ids)
-	}
-	for _, r := range out {
-		if r.Err != nil {
-			return r.Err
+	start := time.Now().UnixNano()
+	var changes []pending.Change
+	for _, b := range s.Batches {
+		start = max(start, b.start+1) // this machine's clock may be behind that of Temporal
+		if !b.Already {
+			changes = append(changes, pending.Change{DatasetID: s.DatasetID, Batch: b.Batch, Digest: b.Digest, Retired: !s.restore})
 		}
 	}
-	if !s.restore {
+	if len(changes) == 0 {
 		return nil
+	}
+	if err := pending.Put(ctx, store, newRun(), start, changes); err != nil || !s.restore {
+		return err
 	}
 	// From now on no garbage collection takes the batches, but one may have, since they were looked
 	// at.
-	if err := s.measure(ctx, store); err != nil {
-		for _, r := range registry.RetireBatches(ctx, store, newRun(), ids) {
-			err = errors.Join(err, r.Err)
-		}
-		return err
+	err := registry.AwaitSweep(ctx, store)
+	if err == nil {
+		err = s.measure(ctx, store)
 	}
-	// A commit that is in flight may have looked whether they are retired.
-	return manifest.Touch(ctx, store)
+	if err != nil {
+		for i := range changes {
+			changes[i].Retired = true
+		}
+		err = errors.Join(err, pending.Put(ctx, store, newRun(), start+1, changes))
+	}
+	return err
 }
 
-// newRun names a call of RetireBatches.
+// newRun names what a command leaves to a publish.
 func newRun() string {
 	var run [8]byte
 	rand.Read(run[:])
-	return "retire-" + hex.EncodeToString(run[:])
+	return "command-" + hex.EncodeToString(run[:])
 }
 
 // Check finds the version in which the change is published. Skipped are the batches that the

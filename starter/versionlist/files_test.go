@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/starter/versionlist"
 )
 
@@ -42,7 +41,7 @@ func TestFilesHoldTheRowsOfTheVersion(t *testing.T) {
 	if _, err := gc.Collect(t.Context(), store, gc.Options{Keep: 1}); err != nil {
 		t.Fatal(err)
 	}
-	registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: 1, Batch: "b1"}})
+	testlake.Retire(t, store, manifest.BatchName{DatasetID: 1, Batch: "b1"})
 	testlake.Ingest(t, store, "alpha", "b2", []testlake.Record{{URL: "http://www.d1.example/again"}})
 	testlake.Publish(t, store)
 	m, _, err := manifest.Read(t.Context(), store)

@@ -21,6 +21,7 @@ import (
 	"github.com/urlake/urlake/lake/blob/s3blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/starter/retire"
 )
@@ -246,11 +247,12 @@ func (l *life) live() {
 	l.verify()
 }
 
-// contents returns the objects that depend on the content alone.
+// contents returns the objects that depend on the content alone, and how many there are of those
+// that have times, too.
 func contents(t *testing.T, store blob.Store) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, root := range []string{"urls/", "batches/", "rejects/", "index/segments/", "index/pieces/"} {
+	for _, root := range []string{"urls/", "batches/", "rejects/", "index/segments/"} {
 		for info, err := range store.List(t.Context(), root) {
 			if err != nil {
 				t.Fatal(err)
@@ -266,6 +268,16 @@ func contents(t *testing.T, store blob.Store) map[string]string {
 			}
 			all[info.Key] = string(data)
 		}
+	}
+	for _, root := range []string{"index/pieces/", "index/versions/", pending.Root} {
+		n := 0
+		for _, err := range store.List(t.Context(), root) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			n++
+		}
+		all[root] = fmt.Sprint(n, " objects")
 	}
 	return all
 }
@@ -286,7 +298,6 @@ var badNetworks = map[string]struct {
 	// Ranges and streams have no checksum of S3's, so that the lake's own readers find the damage,
 	// and look a second time before they believe it.
 	"damages": {0.1, 40, []testenv.S3Fault{testenv.FlipDown, testenv.ShortBody}, 9},
-	"lags":    {0.5, 0, []testenv.S3Fault{testenv.LateList}, 2},
 }
 
 // lives is with how many seeds TestLifeOverABadNetwork runs.

@@ -17,7 +17,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/pending"
 )
 
 const (
@@ -40,7 +40,7 @@ type Effect struct {
 	Replaced     bool  `json:"replaced"`
 	ReplacedRows int64 `json:"replaced_rows,omitempty"`
 	Returned     bool  `json:"returned,omitempty"`
-	// Displaced is how many other batches of the current version the ingest has retired, since it
+	// Displaced is how many other batches of the current version the ingest retires, since it
 	// replaces the dataset, and DisplacedRows how many rows they have.
 	Displaced     int64 `json:"displaced_batches,omitempty"`
 	DisplacedRows int64 `json:"displaced_rows,omitempty"`
@@ -66,33 +66,37 @@ type Shared struct {
 	Inputs int `json:"inputs"`
 }
 
-// Of returns what the ingest of a run did, which has finished with the record at key. It is nil if
-// a later ingest of the batch has finished before.
-func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error) {
+// Of returns what an ingest does that began at start and has the record at key, if it finishes now;
+// with replace it is to be the only batch of its dataset. The effect is nil if a version has the
+// batch already. Current is false if an ingest of the batch that began later has finished, or if
+// the batch was retired since.
+func Of(ctx context.Context, store blob.Store, key string, start int64, replace bool) (e *Effect, current bool, err error) {
 	spender := newSpender(store)
 	record, err := read(ctx, store, key)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	id := registry.BatchID{DatasetID: record.DatasetID, Batch: record.Batch}
-	all, err := registry.IngestsOf(ctx, store, []registry.BatchID{id})
+	s, err := pending.Look(ctx, store, record.DatasetID)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var before, own registry.Ingest
-	for _, in := range all[id] {
-		switch {
-		case in.Run == run && !in.Retired:
-			own = in
-		case in.Finished() && own.Run == "":
-			before = in
-		case in.Retired:
-			return &Effect{Retired: true}, nil
-		case in.Finished():
-			return nil, nil
-		}
+	s = s.Without(start)
+	id := manifest.BatchName{DatasetID: record.DatasetID, Batch: record.Batch}
+	waiting, err := s.Find(ctx, append(s.Names(id.DatasetID), id)...)
+	if err != nil {
+		return nil, false, err
 	}
-	e := &Effect{Replaced: before.Digest != "", Returned: before.Retired}
+	before, known := waiting[id]
+	delete(waiting, id)
+	switch {
+	case known && before.Start == start:
+		return nil, true, nil
+	case known && before.Start > start && before.Retired:
+		return &Effect{Retired: true}, false, nil
+	case known && before.Start > start:
+		return nil, false, nil
+	}
+	e = &Effect{Replaced: known && !before.Retired, Returned: before.Retired}
 	if e.Replaced {
 		earlier, err := read(ctx, spender, lake.BatchKey(id.DatasetID, id.Batch, before.Digest))
 		switch {
@@ -101,14 +105,17 @@ func Of(ctx context.Context, store blob.Store, run, key string) (*Effect, error)
 		case lost(err):
 			e.ReplacedRows = -1
 		default:
-			return nil, err
+			return nil, true, err
 		}
 	}
-	others, err := e.others(ctx, store, id, run)
-	if err != nil {
-		return nil, err
+	if !replace {
+		start = 0
 	}
-	return e, e.compare(ctx, spender, record, others)
+	others, err := e.others(ctx, s, before.Live, id, waiting, start)
+	if err != nil {
+		return nil, true, err
+	}
+	return e, true, e.compare(ctx, spender, record, others)
 }
 
 // lost reports whether err means that a record is missing or damaged, or that maxRead is used up.
@@ -131,68 +138,69 @@ type other struct {
 }
 
 // others counts the other batches of the dataset: those of the version, with what is not published
-// yet. It returns the keys of the first ones' records.
+// yet. Those that began before start are displaced. It returns the keys of the first ones' records.
 func (e *Effect) others(
-	ctx context.Context, store blob.Store, own registry.BatchID, run string,
+	ctx context.Context, s *pending.State, own *manifest.Batch, id manifest.BatchName,
+	waiting map[manifest.BatchName]pending.Batch, start int64,
 ) (all []other, err error) {
-	// The ledger is read first: what is published meanwhile is found in both, and counts once.
-	pending, _, err := registry.PendingBatches(ctx, store, func(int, error) {})
+	v := s.Version
+	cut, by := s.Replaced(id.DatasetID)
+	datasets, err := v.FindDatasets(ctx, []uint32{id.DatasetID})
 	if err != nil {
 		return nil, err
 	}
-	pending = slices.DeleteFunc(pending, func(p registry.Pending) bool {
-		return p.DatasetID != own.DatasetID || p.Batch == own.Batch
-	})
-	state, err := manifest.Look(ctx, store)
-	if err != nil {
-		return nil, err
-	}
-	v := state.Current
-	datasets, err := v.FindDatasets(ctx, []uint32{own.DatasetID})
-	if err != nil {
-		return nil, err
-	}
-	e.OtherRows, e.OtherBatches = datasets[own.DatasetID].Rows, int64(datasets[own.DatasetID].Batches)
-	later := map[string]bool{own.Batch: true} // what the version has of these does not count
-	displaced := map[string]bool{}
-	for _, p := range pending {
-		later[p.Batch] = true
-		if p.Retired && p.By == own.Batch && p.Run == run {
-			displaced[p.Batch] = true
-		}
-		if !p.Retired {
-			all = append(all, other{batch: p.Batch, key: lake.BatchKey(p.DatasetID, p.Batch, p.Digest), counts: true})
-			e.OtherBatches++
+	e.OtherRows, e.OtherBatches = datasets[id.DatasetID].Rows, int64(datasets[id.DatasetID].Batches)
+	drop := func(live *manifest.Batch) {
+		if live != nil {
+			e.OtherRows -= live.Rows
+			e.OtherBatches--
 		}
 	}
-	names := make([]manifest.BatchName, 0, len(later))
-	for batch := range later {
-		names = append(names, manifest.BatchName{DatasetID: own.DatasetID, Batch: batch})
-	}
-	live, err := v.FindBatches(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	for _, b := range live {
-		e.OtherRows -= b.Rows
-		e.OtherBatches--
-		if displaced[b.Batch] {
+	displace := func(live *manifest.Batch) {
+		if drop(live); live != nil {
 			e.Displaced++
-			e.DisplacedRows += b.Rows
+			e.DisplacedRows += live.Rows
+		}
+	}
+	drop(own)
+	for _, b := range waiting {
+		switch {
+		case b.Retired:
+			drop(b.Live)
+		case b.Published: // it is among the version's below
+		case b.Start < start:
+			displace(b.Live)
+		default:
+			drop(b.Live)
+			all = append(all, other{batch: b.Batch, key: lake.BatchKey(b.DatasetID, b.Batch, b.Digest), counts: true})
+			e.OtherBatches++
 		}
 	}
 	if len(all) > maxBatches {
 		e.OtherRows = -1
 		return all[:maxBatches], nil
 	}
-	for b, err := range v.BatchesOf(ctx, own.DatasetID) {
+	for b, err := range v.BatchesOf(ctx, id.DatasetID) {
 		if err != nil {
 			return nil, err
 		}
-		if len(all) == maxBatches {
+		now, ok := waiting[b.BatchName]
+		if ok && (now.Retired || !now.Published) || b.BatchName == id {
+			continue
+		}
+		b.Start = max(b.Start, now.Start)
+		if b.Start < cut && b.Batch != by {
+			drop(&b)
+			continue
+		}
+		if b.Start < start {
+			displace(&b)
+			continue
+		}
+		if len(all) == maxBatches && start == 0 && cut == 0 {
 			break
 		}
-		if !later[b.Batch] {
+		if len(all) < maxBatches {
 			all = append(all, other{batch: b.Batch, key: b.Record()})
 		}
 	}

@@ -14,18 +14,10 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/effect"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 )
-
-// runOf returns the run of the last ingest of a batch.
-func runOf(t testing.TB, store blob.Store, dataset uint32, batch string) string {
-	t.Helper()
-	all, err := registry.Ingests(t.Context(), store, dataset)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all[batch][len(all[batch])-1].Run
-}
 
 // What is said of each ingest is what a map of the batches says, whatever of it is published.
 func TestEffectIsAsItsModel(t *testing.T) {
@@ -74,10 +66,8 @@ func TestEffectIsAsItsModel(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				id := registry.BatchID{DatasetID: found[dataset].ID, Batch: name}
-				if r := registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{id}); r[0].Err != nil {
-					t.Fatal(r[0].Err)
-				}
+				id := manifest.BatchName{DatasetID: found[dataset].ID, Batch: name}
+				testlake.Retire(t, store, id)
 				was.retired = true
 				continue
 			}
@@ -92,24 +82,7 @@ func TestEffectIsAsItsModel(t *testing.T) {
 			spec := ingest.Spec{Lake: store.URL(), Dataset: dataset, Batch: name, Inputs: inputs, Replace: r.IntN(4) == 0}
 			version := published
 			done := testlake.IngestSpec(t, store, spec)
-			found, err := registry.DatasetsNamed(t.Context(), store, dataset)
-			if err != nil {
-				t.Fatal(err)
-			}
-			// The publish was faster. A ledger that knows of it has forgotten what was retired
-			// before.
-			if r.IntN(4) == 0 && (was == nil || !was.retired) && !spec.Replace {
-				model[dataset][name] = now
-				publish()
-				model[dataset][name] = was
-				if was == nil {
-					delete(model[dataset], name)
-				}
-			}
-			got, err := effect.Of(t.Context(), store, runOf(t, store, found[dataset].ID, name), done.BatchKey)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := done.Effect
 			want := &effect.Effect{}
 			if was != nil {
 				want.Replaced, want.Returned = !was.retired, was.retired
@@ -156,35 +129,31 @@ func TestEffectIsAsItsModel(t *testing.T) {
 func TestEffectOfWhatWasOvertaken(t *testing.T) {
 	store := blob.NewMemory()
 	one := testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "https://a.test/"}})
-	first := runOf(t, store, 1, "b")
-	two := testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "https://b.test/"}})
-	second := runOf(t, store, 1, "b")
-	if e, err := effect.Of(t.Context(), store, first, one.BatchKey); e != nil || err != nil {
-		t.Errorf("%+v, %v", e, err)
-	}
+	first := testlake.Finished(t, store, 1, "b").Start
 	if err := store.Delete(t.Context(), one.BatchKey); err != nil {
 		t.Fatal(err)
 	}
-	e, err := effect.Of(t.Context(), store, second, two.BatchKey)
-	if d := cmp.Diff(&effect.Effect{Replaced: true, ReplacedRows: -1}, e); d != "" || err != nil {
-		t.Errorf("%v, %s", err, d)
+	two := testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "https://b.test/"}})
+	second := testlake.Finished(t, store, 1, "b").Start
+	if e, current, err := effect.Of(t.Context(), store, two.BatchKey, first, false); e != nil || current || err != nil {
+		t.Errorf("%+v, %v, %v", e, current, err)
 	}
-	if r := registry.RetireBatches(t.Context(), store, "retire", []registry.BatchID{{DatasetID: 1, Batch: "b"}}); r[0].Err != nil {
-		t.Fatal(r[0].Err)
+	if d := cmp.Diff(&effect.Effect{Replaced: true, ReplacedRows: -1}, two.Effect); d != "" {
+		t.Error(d)
 	}
-	e, err = effect.Of(t.Context(), store, second, two.BatchKey)
-	if d := cmp.Diff(&effect.Effect{Retired: true}, e); d != "" || err != nil {
-		t.Errorf("%v, %s", err, d)
+	testlake.Retire(t, store, manifest.BatchName{DatasetID: 1, Batch: "b"})
+	e, current, err := effect.Of(t.Context(), store, two.BatchKey, second, false)
+	if d := cmp.Diff(&effect.Effect{Retired: true}, e); d != "" || current || err != nil {
+		t.Errorf("%v, %v, %s", current, err, d)
 	}
 	other := testlake.Ingest(t, store, "alpha", "c", []testlake.Record{{URL: "https://b.test/"}})
 	testlake.Publish(t, store)
-	last := testlake.Ingest(t, store, "alpha", "d", []testlake.Record{{URL: "https://b.test/"}})
 	if err := store.Delete(t.Context(), other.BatchKey); err != nil {
 		t.Fatal(err)
 	}
-	e, err = effect.Of(t.Context(), store, runOf(t, store, 1, "d"), last.BatchKey)
-	if d := cmp.Diff(&effect.Effect{OtherRows: 1, OtherBatches: 1, Uncompared: 1}, e); d != "" || err != nil {
-		t.Errorf("%v, %s", err, d)
+	last := testlake.Ingest(t, store, "alpha", "d", []testlake.Record{{URL: "https://b.test/"}})
+	if d := cmp.Diff(&effect.Effect{OtherRows: 1, OtherBatches: 1, Uncompared: 1}, last.Effect); d != "" {
+		t.Error(d)
 	}
 }
 
@@ -206,9 +175,17 @@ func TestReadsAreBounded(t *testing.T) {
 	}
 	testlake.Publish(t, store)
 	done := testlake.Ingest(t, store, "alpha", "new", list(0, 3))
-	run := runOf(t, store, 1, "new")
+	start := testlake.Finished(t, store, 1, "new").Start
+	for info, err := range store.List(t.Context(), fmt.Sprintf("%s1/%019d", pending.Root, start)) {
+		if err == nil {
+			err = store.Delete(t.Context(), info.Key) // as if it had not finished
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
 	counting := blob.NewCounting(store)
-	e, err := effect.Of(t.Context(), counting, run, done.BatchKey)
+	e, _, err := effect.Of(t.Context(), counting, done.BatchKey, start, false)
 	want := &effect.Effect{OtherRows: batches * rows, OtherBatches: batches}
 	if d := cmp.Diff(want, e); d != "" || err != nil {
 		t.Errorf("%v, %s", err, d)
@@ -225,7 +202,7 @@ func TestReadsAreBounded(t *testing.T) {
 		}
 	}
 	counting = blob.NewCounting(store)
-	e, err = effect.Of(t.Context(), counting, run, done.BatchKey)
+	e, _, err = effect.Of(t.Context(), counting, done.BatchKey, start, false)
 	want.Uncompared = batches
 	if d := cmp.Diff(want, e); d != "" || err != nil {
 		t.Errorf("%v, %s", err, d)

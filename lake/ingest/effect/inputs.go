@@ -10,6 +10,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 )
 
@@ -28,7 +29,11 @@ func Inputs(ctx context.Context, store blob.Store, dataset, except string) (map[
 	if err != nil || !ok {
 		return nil, err
 	}
-	records, err := registry.CurrentBatches(ctx, store, d.ID)
+	s, err := pending.Look(ctx, store, d.ID)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.Current(ctx, d.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,10 +12,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 )
 
 // Finished are the sums of the outcomes that a run has reported. All but Ingested and Failed are
@@ -43,8 +43,8 @@ const (
 	maxError    = 4 << 10
 )
 
-// Finish finishes the ingests of groups that are complete and in no report yet, so that a publish
-// takes them up, abandons those of lists that failed, remembers what was read, and writes a report.
+// Finish leaves the batches of groups that are complete and in no report yet to the next publish,
+// remembers what was read, and writes a report.
 // With last it does so for all groups: lists that are not done have failed, for the given reason.
 // The result has the sums of all reports of the run; more is true if Finish has added to them.
 func Finish(ctx context.Context, store blob.Store, run string, last bool, reason string) (sum Finished, more bool, err error) {
@@ -62,10 +62,10 @@ func Finish(ctx context.Context, store blob.Store, run string, last bool, reason
 	}
 	if len(found) > 0 {
 		slices.SortFunc(found, byDataset)
-		if err := r.finish(ctx, found); err != nil {
+		if err := r.finish(ctx, reports, found); err != nil {
 			return Finished{}, false, err
 		}
-		if err := rememberAll(ctx, store, found); err != nil {
+		if err := r.rememberAll(ctx, found); err != nil {
 			return Finished{}, false, err
 		}
 		// If another attempt has written this report, a repetition reads it.
@@ -157,47 +157,51 @@ func (r *Run) complete(ctx context.Context, number int, doc *outcomes, reason st
 	return nil
 }
 
-// finish finishes the ingests of lists of groups, and abandons those that failed. An ingest that
-// was withdrawn meanwhile has failed, too. Large lists have finished their ingests themselves.
-func (r *Run) finish(ctx context.Context, all []Outcome) error {
-	var done []registry.Finish
-	var at []int
-	var failed []registry.IngestID
-	for i, o := range all {
-		id := registry.IngestID{DatasetID: o.DatasetID, Batch: o.Batch, Run: r.run}
-		switch {
-		case o.DatasetID == 0 || o.Run != "": // refused or large
-		case o.Error != "":
-			failed = append(failed, id)
-		default:
-			done, at = append(done, registry.Finish{IngestID: id, Digest: o.Digest, Replace: r.plan.Spec.Replace}), append(at, i)
+// finish leaves the batches of lists of groups to the next publish. Large lists have done so
+// themselves. Part tells this call of Finish from others that finish something else.
+func (r *Run) finish(ctx context.Context, part int, all []Outcome) error {
+	var done []pending.Change
+	var names []manifest.BatchName
+	for _, o := range all {
+		if o.DatasetID > 0 && o.Run == "" && o.Error == "" { // not refused, not large
+			names = append(names, manifest.BatchName{DatasetID: o.DatasetID, Batch: o.Batch})
+			done = append(done, pending.Change{DatasetID: o.DatasetID, Batch: o.Batch, Digest: o.Digest, Replace: r.plan.Spec.Replace})
 		}
 	}
-	if err := registry.AbandonIngests(ctx, r.store, failed); err != nil {
+	if len(done) == 0 {
+		return nil
+	}
+	// An ingest that was cancelled leaves nothing.
+	if _, err := r.store.Stat(ctx, planKey(r.run)); err != nil {
+		return fmt.Errorf("%w; the run was cleaned up", err)
+	}
+	if err := pending.Put(ctx, r.store, fmt.Sprintf("%s-%d", r.run, part), r.plan.Start, done); err != nil {
 		return err
 	}
-	for i, f := range registry.FinishIngests(ctx, r.store, done) {
-		o := &all[at[i]]
-		switch {
-		case errors.Is(f.Err, registry.ErrUnknownRun):
-			o.Error = f.Err.Error() + "; the registry was restored, or the ingest withdrawn, since it began"
-		case f.Err != nil:
-			return f.Err
-		}
-		o.Superseded = !f.Current
+	s, err := pending.Look(ctx, r.store)
+	var now map[manifest.BatchName]pending.Batch
+	if err == nil {
+		now, err = s.Find(ctx, names...)
+	}
+	if err != nil && !lake.IsDamage(err) {
+		return err
+	}
+	for i := range all {
+		b, ok := now[manifest.BatchName{DatasetID: all[i].DatasetID, Batch: all[i].Batch}]
+		all[i].Superseded = all[i].Superseded || ok && b.Start > r.plan.Start
 	}
 	return nil
 }
 
 // rememberAll remembers what was read of the lists that are now current.
-func rememberAll(ctx context.Context, store blob.Store, all []Outcome) error {
-	more := map[registry.BatchID]takenBatch{}
+func (r *Run) rememberAll(ctx context.Context, all []Outcome) error {
+	more := map[manifest.BatchName]takenBatch{}
 	for _, o := range all {
 		if o.Error == "" && !o.Superseded && o.Fingerprint != "" {
-			more[registry.BatchID{DatasetID: o.DatasetID, Batch: o.Batch}] = takenBatch{Fingerprint: o.Fingerprint, Digest: o.Digest}
+			more[manifest.BatchName{DatasetID: o.DatasetID, Batch: o.Batch}] = takenBatch{Fingerprint: o.Fingerprint, Start: r.plan.Start}
 		}
 	}
-	return remember(ctx, store, more)
+	return remember(ctx, r.store, more)
 }
 
 // writeReport writes outcomes, one line each, unless the report exists.
@@ -266,48 +270,4 @@ func readReports(ctx context.Context, store blob.Store, prefix string) (all []Ou
 	}
 	slices.SortStableFunc(all, byDataset)
 	return all, reports, nil
-}
-
-// Abandon abandons the ingests of a run's groups that are not finished, and returns the outcomes of
-// the lists whose ingests are: those that were reported, and large ones.
-func Abandon(ctx context.Context, store blob.Store, run string) (finished []Outcome, err error) {
-	r, err := abandon(ctx, store, run)
-	if err != nil || r == nil {
-		return nil, err
-	}
-	reported, err := ReadReports(ctx, store, ReportPrefix(run))
-	if err != nil {
-		return nil, err
-	}
-	others, err := r.unreported(ctx, reported, false, "")
-	others = slices.DeleteFunc(others, func(o Outcome) bool { return o.Run == "" })
-	return slices.DeleteFunc(append(reported, others...), func(o Outcome) bool { return o.Error != "" }), err
-}
-
-// abandon abandons the ingests of a run's groups that are not finished. The result is nil if there
-// is no plan.
-func abandon(ctx context.Context, store blob.Store, run string) (*Run, error) {
-	if ok, err := Running(ctx, store, run); err != nil || !ok {
-		return nil, err
-	}
-	r, err := Open(ctx, store, run)
-	if err != nil {
-		return nil, err
-	}
-	all, err := r.ingests(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return r, registry.AbandonIngests(ctx, store, all)
-}
-
-// Cleanup is ingest.Cleanup, also for the runs of this package: it abandons ingests of groups that
-// have not finished. Those of large lists belong to the staging of their own runs.
-func Cleanup(ctx context.Context, store blob.Store, run string) error {
-	_, err := abandon(ctx, store, run)
-	// Damage does not keep staging from being removed, nor does a clean-up that died.
-	if err != nil && !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
-		return err
-	}
-	return ingest.Cleanup(ctx, store, run)
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"regexp"
+	"strings"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pieces"
 )
 
@@ -24,13 +27,43 @@ func ReportRun(key string) (run string, ok bool) {
 	return m[1], true
 }
 
-// Running reports whether a run still has its plan, so that it may go on.
-func Running(ctx context.Context, store blob.Store, run string) (bool, error) {
+// HasPlan reports whether a run still has its plan, so that it may go on.
+func HasPlan(ctx context.Context, store blob.Store, run string) (bool, error) {
 	_, err := store.Stat(ctx, planKey(run))
 	if errors.Is(err, blob.ErrNotExist) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// Running returns the batches of all ingests that have a plan in staging, of many datasets or of
+// one: the ingest is under way, or the same ingest may continue it. It may have finished some of
+// them.
+func Running(ctx context.Context, store blob.Store) (all []manifest.BatchName, err error) {
+	const root = "staging/"
+	for info, err := range store.List(ctx, root) {
+		if err != nil {
+			return nil, err
+		}
+		run, file, _ := strings.Cut(strings.TrimPrefix(info.Key, root), "/")
+		switch file {
+		case "plan.json":
+			name, ok, err := ingest.Writing(ctx, store, run)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				all = append(all, name)
+			}
+		case "many.json":
+			some, err := writing(ctx, store, run)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, some...)
+		}
+	}
+	return all, nil
 }
 
 // TakenPieces returns the keys of all pieces below TakenRoot that are needed. Ok is false if that

@@ -21,7 +21,7 @@ func Large(ctx context.Context, store blob.Store, ref Ref) (ingest.Spec, error) 
 		return ingest.Spec{}, err
 	}
 	spec := r.plan.Spec.Spec
-	spec.Dataset, spec.Batch = l.Dataset, r.plan.Spec.batch()
+	spec.Dataset, spec.Batch, spec.Start = l.Dataset, r.plan.Spec.batch(), r.plan.Start
 	// The objects are selected already, so they are named one by one.
 	spec.Inputs, spec.Manifests, spec.Include, spec.Exclude = nil, nil, nil, nil
 	for _, o := range l.Objects {

@@ -4,47 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/lake/registry"
 )
-
-// More datasets than the ledger keeps ingests of are refused before anything is registered.
-func TestTooManyDatasetsAreRefused(t *testing.T) {
-	// Hard links of one file are made faster than files; a file may have some ten thousand.
-	dir := t.TempDir()
-	var inputs []string
-	const links = 25_000
-	for n := 0; n <= registry.MaxRunning; n++ {
-		if n%links == 0 {
-			inputs = append(inputs, filepath.Join(dir, fmt.Sprint("in", len(inputs))))
-			writeList(t, filepath.Join(inputs[len(inputs)-1], fmt.Sprintf("%d.txt", n)), "https://a.test/\n")
-			continue
-		}
-		in := inputs[len(inputs)-1]
-		if err := os.Link(filepath.Join(in, fmt.Sprintf("%d.txt", n/links*links)), filepath.Join(in, fmt.Sprintf("%d.txt", n))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	store := blob.NewMemory()
-	_, err := many.Plan(t.Context(), store, testlake.Run(), specOf(store, many.FromFiles, inputs...))
-	var input *ingest.InputError
-	if !errors.As(err, &input) || !strings.Contains(err.Error(), fmt.Sprint(registry.MaxRunning+1)) {
-		t.Errorf("%v", err)
-	}
-	if all, err := registry.Datasets(t.Context(), store); err != nil || len(all) > 0 {
-		t.Errorf("%d datasets, %v", len(all), err)
-	}
-}
 
 // An attempt of a group that was given up records what it has done after another attempt has done
 // all. What that has done stays, and the late attempt fails.
@@ -125,48 +93,25 @@ func TestFinishTwiceAtOnce(t *testing.T) {
 	}
 }
 
-// An ingest that is cancelled, wherever its planning has died, leaves no ingest that seems to run.
-func TestCancelledPlanLeavesNothingRunning(t *testing.T) {
-	dir := writeLists(t, map[string]string{
-		"small.txt": "https://a.test/\n", "large.txt": strings.Repeat("https://b.test/"+strings.Repeat("x", 1<<10)+"\n", 4<<10),
-	})
-	if err := os.Truncate(filepath.Join(dir, "large.txt"), 130<<20); err != nil { // nobody reads the end
+// The batches of a run are known from its plan on until it is cleaned up, so that no garbage
+// collection takes what it writes.
+func TestRunningKnowsThePlan(t *testing.T) {
+	store := blob.NewMemory()
+	run, spec := testlake.Run(), specOf(store, many.FromFiles, writeLists(t, map[string]string{"a.txt": "https://a.test/\n", "b.txt": "https://b.test/\n"}))
+	if _, err := many.Plan(t.Context(), store, run, spec); err != nil {
 		t.Fatal(err)
 	}
-	died := errors.New("the worker dies")
-	for _, at := range []string{"many.json", "/many-"} {
-		inner := blob.NewMemory()
-		store := blobtest.NewFaulty(inner)
-		store.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return strings.Contains(key, at) }, Err: died})
-		run := testlake.Run()
-		if _, err := many.Plan(t.Context(), store, run, specOf(inner, many.FromFiles, dir)); !errors.Is(err, died) {
-			t.Fatal(err)
-		}
-		if _, err := many.Abandon(t.Context(), inner, run); err != nil {
-			t.Fatal(err)
-		}
-		if running, err := registry.Running(t.Context(), inner); err != nil || len(running) > 0 {
-			t.Errorf("%s: %v run, %v", at, running, err)
-		}
-	}
-}
-
-// A plan that died before its ingests were registered is complete after its repetition.
-func TestRepeatedPlanRegistersItsIngests(t *testing.T) {
-	inner := blob.NewMemory()
-	store := blobtest.NewFaulty(inner)
-	store.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == registry.ShardKey(registry.ShardOf(2)) }})
-	if _, err := registry.RegisterDataset(t.Context(), inner, lake.Dataset{Name: "first"}); err != nil {
+	one := testlake.Spec(t, store, "one", "b", []testlake.Record{{URL: "https://c.test/"}})
+	if _, err := ingest.MakePlan(t.Context(), store, testlake.Run(), one); err != nil {
 		t.Fatal(err)
 	}
-	run, spec := testlake.Run(), specOf(inner, many.FromFiles, writeLists(t, map[string]string{"a.txt": "https://a.test/\n", "b.txt": "https://b.test/\n"}))
-	if _, err := many.Plan(t.Context(), store, run, spec); err == nil {
-		t.Fatal("no fault happened")
+	if running, err := many.Running(t.Context(), store); err != nil || len(running) != 3 {
+		t.Errorf("%v run, %v", running, err)
 	}
-	if _, err := many.Plan(t.Context(), inner, run, spec); err != nil {
+	if err := ingest.Cleanup(t.Context(), store, run); err != nil {
 		t.Fatal(err)
 	}
-	if running, err := registry.Running(t.Context(), inner); err != nil || len(running) != 2 {
+	if running, err := many.Running(t.Context(), store); err != nil || len(running) != 1 || running[0].Batch != "b" {
 		t.Errorf("%v run, %v", running, err)
 	}
 }

@@ -5,7 +5,7 @@
 //	        the others, and divides them into groups of small lists, and large lists
 //	Group   ingests the lists of one group; a list that fails is recorded and harms no other
 //	Large   returns the ingest of a list that is too large for a group; Note records its outcome
-//	Finish  records in the registry what is done, remembers what was read, and writes a report
+//	Finish  leaves what is done to the next publish, remembers what was read, and writes a report
 //
 // Small lists share groups, so that ordering them costs little. A list of up to one split is a
 // group by itself or with a few others. Groups are numbered from the largest lists to the smallest:
@@ -18,8 +18,8 @@
 // # What has changed
 //
 // Finish remembers for each batch a fingerprint of the objects' names, sizes and ETags and of the
-// options with which they were read, and the digest of the record that came of it. Plan leaves out
-// a list if its fingerprint is the same and the batch still has that record.
+// options with which they were read, and the start of the ingest. Plan leaves out a list if its
+// fingerprint is the same and the batch is still of that ingest.
 //
 // # Objects
 //

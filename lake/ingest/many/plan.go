@@ -7,11 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/seekable"
 )
@@ -33,7 +36,7 @@ const (
 	// workers meanwhile.
 	wholeShare = 4
 
-	// reads is the most objects of the registry that are read concurrently.
+	// reads is the most objects of staging that are read concurrently.
 	reads = 32
 )
 
@@ -69,6 +72,8 @@ type Summary struct {
 	LargeAtOnce int  `json:"large_at_once,omitempty"`
 	// Batch is the batch of every dataset, if a date names it.
 	Batch string `json:"batch,omitempty"`
+	// Start is Spec.Start, or when the plan was made.
+	Start int64 `json:"start,omitempty"`
 }
 
 // Plan lists the inputs, names the datasets, registers those that have changed, and stores the plan
@@ -83,7 +88,7 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 		return Summary{}, err
 	}
 	if ok {
-		return p.Summary, p.registerIngests(ctx, store, run)
+		return p.Summary, registry.AwaitSweep(ctx, store)
 	}
 	lists, err := p.list(ctx, spec)
 	if err != nil {
@@ -91,10 +96,6 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 	}
 	if lists, err = p.changed(ctx, store, lists); err != nil {
 		return Summary{}, err
-	}
-	if len(lists) > registry.MaxRunning {
-		return Summary{}, inputError("%d datasets have changed, and one ingest takes up at most %d; name fewer inputs at a time",
-			len(lists), registry.MaxRunning)
 	}
 	if len(lists) > 0 {
 		if err := p.registerDatasets(ctx, store, lists); err != nil {
@@ -104,6 +105,7 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 			return Summary{}, err
 		}
 	}
+	p.Start = cmp.Or(spec.Start, time.Now().UnixNano())
 	err = save(ctx, store, planKey(run), &p, "")
 	if err != nil {
 		// The stored plan counts, also if the put failed because its reply was lost.
@@ -113,7 +115,9 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 		}
 		p = have
 	}
-	return p.Summary, p.registerIngests(ctx, store, run)
+	// From now on a garbage collection leaves the objects of the batches alone. One that has not
+	// seen the plan has to end before they are written.
+	return p.Summary, registry.AwaitSweep(ctx, store)
 }
 
 // list makes the lists of all datasets in the inputs.
@@ -214,25 +218,29 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 		return nil, err
 	}
 	batch := p.Spec.batch()
-	var ids []registry.BatchID
+	var ids []manifest.BatchName
 	for i := range lists {
 		if lists[i].Refused != "" {
 			continue
 		}
 		if lists[i].DatasetID = known[lists[i].Dataset].ID; lists[i].DatasetID != 0 {
-			ids = append(ids, registry.BatchID{DatasetID: lists[i].DatasetID, Batch: batch})
+			ids = append(ids, manifest.BatchName{DatasetID: lists[i].DatasetID, Batch: batch})
 		}
 	}
 	before, err := readTaken(ctx, store, ids)
 	if err != nil {
 		return nil, err
 	}
-	ingests, err := registry.IngestsOf(ctx, store, ids)
-	if err != nil {
-		return nil, err
+	state, err := pending.Look(ctx, store)
+	var now map[manifest.BatchName]pending.Batch
+	if err == nil {
+		now, err = state.Find(ctx, ids...)
 	}
-	crowded, err := p.crowded(ctx, store)
-	if err != nil {
+	var crowded map[uint32]bool
+	if err == nil {
+		crowded, err = p.crowded(ctx, state, ids)
+	}
+	if err != nil && !lake.IsDamage(err) { // of a damaged lake everything is taken up
 		return nil, err
 	}
 	unchanged := map[string]bool{}
@@ -241,11 +249,13 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 		if l.DatasetID == 0 {
 			continue
 		}
-		id := registry.BatchID{DatasetID: l.DatasetID, Batch: batch}
-		current := currentOf(ingests[id])
+		id := manifest.BatchName{DatasetID: l.DatasetID, Batch: batch}
+		was, current := before[id], now[id]
+		if current.Retired {
+			current = pending.Batch{}
+		}
 		l.Current = current.Digest
-		was := before[id]
-		if was.Fingerprint == l.Fingerprint && current.Is(was.Digest) && !p.Spec.Again && !crowded[l.DatasetID] {
+		if was.Fingerprint == l.Fingerprint && current.Start == was.Start && !p.Spec.Again && !crowded[l.DatasetID] {
 			unchanged[l.Dataset] = true
 		}
 	}
@@ -258,31 +268,53 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 	return lists, nil
 }
 
-// crowded returns the datasets that have another batch than that of the ingest, if that is to be
-// their only one.
-func (p *plan) crowded(ctx context.Context, store blob.Store) (map[uint32]bool, error) {
+// crowded returns the datasets that have another batch than that of the ingest, which ids names, if
+// that is to be their only one.
+func (p *plan) crowded(ctx context.Context, s *pending.State, ids []manifest.BatchName) (map[uint32]bool, error) {
+	crowded := map[uint32]bool{}
 	if !p.Spec.Replace {
-		return nil, nil
+		return crowded, nil
 	}
-	all, err := registry.AllBatches(ctx, store, func(int, error) {})
-	datasets := map[uint32]bool{}
-	for _, b := range all {
-		if !b.Retired && b.Batch != p.Spec.batch() {
-			datasets[b.DatasetID] = true
+	datasets := make([]uint32, len(ids))
+	for i, id := range ids {
+		datasets[i] = id.DatasetID
+	}
+	published, err := s.Version.FindDatasets(ctx, datasets)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.Find(ctx, append(s.Names(0), ids...)...)
+	if err != nil {
+		return nil, err
+	}
+	batches := map[uint32]int{} // others
+	for id, d := range published {
+		batches[id] = d.Batches
+	}
+	for id, b := range all {
+		if b.Live != nil && (id.Batch == p.Spec.batch() || b.Retired) {
+			batches[id.DatasetID]--
+		}
+		if b.Live == nil && !b.Retired && id.Batch != p.Spec.batch() {
+			batches[id.DatasetID]++
 		}
 	}
-	return datasets, err
-}
-
-// currentOf returns the current entry of a batch: the last ingest that has finished, or, without a
-// record, what retired the batch after that.
-func currentOf(ingests []registry.Ingest) (current registry.Ingest) {
-	for _, i := range ingests {
-		if i.Finished() {
-			current = i
+	for id, n := range batches {
+		if start, _ := s.Replaced(id); start > 0 { // which retires some of those that the version has
+			all, err := s.Batches(ctx, id)
+			if err != nil {
+				return nil, err
+			}
+			n = 0
+			for _, b := range all {
+				if !b.Retired && b.Batch != p.Spec.batch() {
+					n++
+				}
+			}
 		}
+		crowded[id] = n > 0
 	}
-	return current
+	return crowded, nil
 }
 
 // registerDatasets registers the datasets of all lists.
@@ -304,21 +336,6 @@ func (p *plan) registerDatasets(ctx context.Context, store blob.Store, lists []l
 	}
 	p.Rules, _, err = registry.LoadRules(ctx, store)
 	return err
-}
-
-// registerIngests registers the ingests of all lists that groups do. The plan is stored before, so
-// that Abandon finds them. Large lists are registered when they are planned.
-func (p *plan) registerIngests(ctx context.Context, store blob.Store, run string) error {
-	small, err := (&Run{run: run, store: store, plan: p}).ingests(ctx)
-	if err != nil {
-		return err
-	}
-	for _, r := range registry.RegisterIngests(ctx, store, small) {
-		if r.Err != nil {
-			return r.Err
-		}
-	}
-	return nil
 }
 
 // group divides the lists into groups and large lists, the largest first, and stores them.
@@ -422,20 +439,35 @@ func (r *Run) lists(ctx context.Context, number int) ([]list, error) {
 	return out, nil
 }
 
-// ingests returns the ingests of the lists of all groups.
-func (r *Run) ingests(ctx context.Context) (all []registry.IngestID, err error) {
-	for group := range r.plan.Groups {
-		lists, err := r.lists(ctx, group)
+// writing returns the batches that a run writes, also those that it has finished. There are none if
+// its plan is gone, or damaged, so that nobody goes on with it.
+func writing(ctx context.Context, store blob.Store, run string) (all []manifest.BatchName, err error) {
+	r, err := Open(ctx, store, run)
+	if err == nil {
+		err = r.each(ctx, func(l *list) {
+			all = append(all, manifest.BatchName{DatasetID: l.DatasetID, Batch: r.plan.Spec.batch()})
+		})
+	}
+	if lake.IsDamage(err) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// each calls do with each list that is not refused.
+func (r *Run) each(ctx context.Context, do func(*list)) error {
+	for number := range r.plan.Groups + r.plan.Large {
+		lists, err := r.lists(ctx, number)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range lists {
 			if lists[i].Refused == "" {
-				all = append(all, registry.IngestID{DatasetID: lists[i].DatasetID, Batch: r.plan.Spec.batch(), Run: r.run})
+				do(&lists[i])
 			}
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // outcome returns what is known of the outcome of a list before it is ingested.

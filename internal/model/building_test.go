@@ -10,7 +10,7 @@ import (
 )
 
 // pending is a publish or a compaction that is built and not committed.
-type pending struct {
+type building struct {
 	run        string
 	compaction bool
 	planKey    string
@@ -24,7 +24,7 @@ type pending struct {
 
 // begin does all of a publish, or of a compaction, but its commit. Other things happen before that.
 func (m *machine) begin() {
-	p := &pending{run: testlake.Run(), compaction: uniform(3).Draw(m.rt, "compaction") == 2}
+	p := &building{run: testlake.Run(), compaction: uniform(3).Draw(m.rt, "compaction") == 2}
 	if p.compaction && m.rowsMayReturn(m.world.published(), dropped(m.world.published(), m.world.rules)) {
 		return
 	}
@@ -73,7 +73,7 @@ func (m *machine) begin() {
 	m.pending = append(m.pending, p)
 }
 
-func (p *pending) plan(m *machine) (publish.Summary, error) {
+func (p *building) plan(m *machine) (publish.Summary, error) {
 	if p.compaction {
 		return publish.PlanCompaction(m.Context(), m.store, p.run, 0, publish.Compaction{Full: true})
 	}
@@ -81,8 +81,8 @@ func (p *pending) plan(m *machine) (publish.Summary, error) {
 }
 
 // drop removes what a publish or a compaction has in staging.
-func (m *machine) drop(p *pending) {
-	m.pending = slices.DeleteFunc(slices.Clone(m.pending), func(o *pending) bool { return o == p })
+func (m *machine) drop(p *building) {
+	m.pending = slices.DeleteFunc(slices.Clone(m.pending), func(o *building) bool { return o == p })
 	if err := lake.DeleteStaging(context.WithoutCancel(m.Context()), m.store, p.run); err != nil {
 		m.Fatal(err)
 	}
