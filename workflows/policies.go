@@ -127,7 +127,7 @@ func (s steps) execute(ctx workflow.Context, pool string, deaths bool, result, a
 	var app *temporal.ApplicationError
 	switch {
 	case errors.As(err, &failed) && gaveUp(failed):
-		return s.missed("it could "+summary, err)
+		return s.missed(fmt.Sprintf("it could %s, in the pool %s", summary, pool), err)
 	case errors.As(err, &app):
 		return app // whose message is the reason, and the first line that Temporal's pages show
 	}

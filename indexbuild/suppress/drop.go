@@ -155,13 +155,13 @@ func (d *Dropping) add(ctx context.Context, s *manifest.Segment, covered takedow
 				d.hidden[name] = h
 			}
 			h.Rows += rows
-			h.Rules = append(h.Rules, ids...)
+			for _, rule := range ids {
+				if i, found := slices.BinarySearch(h.Rules, rule); !found {
+					h.Rules = slices.Insert(h.Rules, i, rule)
+				}
+			}
 			total += rows
 		}
-	}
-	for _, h := range d.hidden {
-		slices.Sort(h.Rules)
-		h.Rules = slices.Compact(h.Rules)
 	}
 	if total != covered.Hidden {
 		return codec.Corrupt(covered.Table.Key, "entries", -1, fmt.Sprintf("%d hidden rows", covered.Hidden), total)
