@@ -23,8 +23,6 @@ var table = []row{
 	// Rows: buffers, sorting, shuffle files.
 	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasVectors"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
 	{routines: []string{"rankAVX512"}, off: []edit{{"", "hasAVX512Ranks"}}, instead: "insertion sort", fuzz: "FuzzSortSmall"},
-	{routines: []string{"spreadVectors"}, off: []edit{{"spreadMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzShuffleVectors"},
-	{routines: []string{"scatterVectors"}, off: []edit{{"scatterMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzScatter"},
 	{routines: []string{"nameLines"}, off: []edit{{in: "prefetchNames"}}, instead: "no prefetch", fuzz: "FuzzSort"},
 	{routines: []string{"offsetLines"}, off: []edit{{in: "prefetchRows"}}, instead: "no prefetch", fuzz: "FuzzSort"},
 	{routines: []string{"refLines"}, off: []edit{{in: "prefetchRefs"}}, instead: "no prefetch", fuzz: "FuzzSort"},
