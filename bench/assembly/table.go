@@ -23,13 +23,9 @@ var table = []row{
 	// Rows: buffers, sorting, shuffle files.
 	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasVectors"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
 	{routines: []string{"rankAVX512"}, off: []edit{{"", "hasAVX512Ranks"}}, instead: "insertion sort", fuzz: "FuzzSortSmall"},
-	{routines: []string{"nameLines"}, off: []edit{{in: "prefetchNames"}}, instead: "no prefetch", fuzz: "FuzzSort"},
-	{routines: []string{"offsetLines"}, off: []edit{{in: "prefetchRows"}}, instead: "no prefetch", fuzz: "FuzzSort"},
-	{routines: []string{"refLines"}, off: []edit{{in: "prefetchRefs"}}, instead: "no prefetch", fuzz: "FuzzSort"},
 
 	// Parts.
 	{routines: []string{"addPaths"}, off: []edit{{"addUsualRows", "hasPathRows"}}, instead: "Go, a row at a time", fuzz: "FuzzRowsWithVectors"},
-	{routines: []string{"prefetchEnds"}, off: []edit{{in: "prefetchPathEnds"}}, instead: "no prefetch", fuzz: "FuzzRowsWithVectors"},
 
 	// Reading lists.
 	{routines: []string{"lineEndsVectors"}, off: []edit{{"lineEnds", "hasVectors"}}, instead: "bytes.IndexByte", fuzz: "FuzzLineEnds"},

@@ -51,11 +51,11 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 		// Groups of equal caches are sorted by recursion, but the longest by the loop: the stack
 		// stays shallow however long the paths are.
 		var longest []rowRef
-		far := len(rows) > prefetchSort
-		for prefetched := 0; len(rows) > 0; {
-			if far && prefetched <= 0 {
-				b.prefetchRefsFrom(rows, prefetchBatch)
-				prefetched += prefetchBatch
+		far := len(rows) > touchSort
+		for touched := 0; len(rows) > 0; {
+			if far && touched <= 0 {
+				touched = min(touchBatch, len(rows))
+				b.touchRefs(rows[:touched])
 			}
 			n := 1
 			for n < len(rows) && rows[n].cache == rows[0].cache {
@@ -63,7 +63,7 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 			}
 			group := rows[:n]
 			rows = rows[n:]
-			prefetched -= n
+			touched -= n
 			if n == 1 {
 				continue
 			}
