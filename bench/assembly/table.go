@@ -31,8 +31,6 @@ var table = []row{
 	{routines: []string{"lineEndsVectors"}, off: []edit{{"lineEnds", "hasVectors"}}, instead: "bytes.IndexByte", fuzz: "FuzzLineEnds"},
 
 	// Compressing text.
-	{routines: []string{"encodeAVX512", "splitAVX512"}, off: []edit{{"prepareSplit", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
-	{routines: []string{"orderAVX512"}, off: []edit{{"sort", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
 	{routines: []string{"measureAVX512", "scanChooseAVX512", "emitAVX512"}, off: []edit{{"parseFast", "hasAVX512"}}, instead: "scanAVX2 and chooseAVX2", fuzz: "FuzzMatches"},
 	{routines: []string{"scanAVX2"}, off: []edit{{"scanChunk", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
 	{routines: []string{"chooseAVX2"}, off: []edit{{"choose", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
