@@ -22,7 +22,6 @@ type edit struct{ in, gate string }
 var table = []row{
 	// Rows: buffers, sorting, shuffle files.
 	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasVectors"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
-	{routines: []string{"rankAVX512"}, off: []edit{{"", "hasAVX512Ranks"}}, instead: "insertion sort", fuzz: "FuzzSortSmall"},
 
 	// Parts.
 	{routines: []string{"addPaths"}, off: []edit{{"addUsualRows", "hasPathRows"}}, instead: "Go, a row at a time", fuzz: "FuzzRowsWithVectors"},

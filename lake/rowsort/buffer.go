@@ -85,7 +85,6 @@ type Buffer struct {
 	// Scratch space for sorting the rows of one host.
 	refs  []rowRef
 	apart []rowRef
-	ranks [128]uint64
 
 	touched byte // set by the functions that touch, so that the compiler keeps their reads
 

@@ -88,14 +88,14 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 
 // sortByCache sorts rows by their caches, which agree in the bits above shift+8. It distributes
 // them by one byte after the other (Knuth, The Art of Computer Programming 3, 5.2.5) and leaves
-// small groups to sortSmall.
+// small groups to insertByCache.
 func (b *Buffer) sortByCache(rows []rowRef, shift int) {
 	if n := len(rows); cap(b.apart) < n {
-		b.apart = make([]rowRef, max(n+n/2, smallSort))
+		b.apart = make([]rowRef, n+n/2)
 	}
 	for ; shift >= 0; shift -= 8 {
-		if len(rows) <= smallSort {
-			b.sortSmall(rows)
+		if len(rows) <= insertSort {
+			insertByCache(rows)
 			return
 		}
 		var ends [256]int
