@@ -187,7 +187,7 @@ func (h *huffman) appendTable(dst []byte, last, longest int) ([]byte, bool) {
 		var norm [16]int16
 		normalize(norm[:], counts[:top+1], uint32(last), log)
 		dst = appendNorm(dst, norm[:top+1], log)
-		h.fse.initPositive(norm[:top+1], log)
+		h.fse.init(norm[:top+1], log)
 		dst = h.fse.appendInterleaved(dst, weights[:last])
 		if n := len(dst) - from - 1; n < 128 && (n < (last+1)/2 || last > 128) {
 			dst[from] = byte(n)

@@ -209,7 +209,7 @@ func (t *codeTable) appendTable(dst []byte, n int, fixed *predefined) (_ []byte,
 		t.fse = fixed.fse
 		return dst[:from], modePredefined
 	}
-	t.fse.initPositive(norm[:last+1], log)
+	t.fse.init(norm[:last+1], log)
 	return dst, modeFSE
 }
 
