@@ -198,8 +198,8 @@ type level struct {
 	buf  []byte
 }
 
-// depths writes the depth index: for each depth, the positions of its nodes. It passes once over all
-// nodes, and opens a file for each piece that it writes, since there can be thousands of depths.
+// depths writes the depth index: for each depth, the positions of its nodes. It passes once over
+// all nodes and opens a file for each piece that it writes, since there can be thousands of depths.
 func (w *Writer) depths(ctx context.Context, x *Index) error {
 	levels, err := w.createLevels()
 	if err != nil {
