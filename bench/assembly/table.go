@@ -16,7 +16,7 @@ type edit struct{ in, gate string }
 // table has a row for every routine of the tree; the program fails where one is missing. Functions
 // are found by name wherever they are in the package, methods without their receiver.
 var table = []row{
-	// Rows: buffers, sorting, shuffle files.
+	// Rows.
 	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasVectors"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
 
 	// Parts.
