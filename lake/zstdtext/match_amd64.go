@@ -9,8 +9,8 @@ import (
 // hasAVX2 gates scanAVX2 and chooseAVX2.
 var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasBMI1 && cpu.X86.HasPOPCNT
 
-// vectorSpan is how many bytes scanAVX2 reads from the first of eight positions on, and half of what
-// chooseAVX2 reads from any.
+// vectorSpan is how many bytes scanAVX2 reads from the first of eight positions on, and half of
+// what chooseAVX2 reads from any.
 const vectorSpan = 16
 
 // scanAVX2 enters n positions, a multiple of eight, into the table, and lists the candidates among
