@@ -28,7 +28,8 @@ type InventoryOptions struct {
 	// TempDir is where temporary files are written, by default the folder in which the index is.
 	TempDir string
 	// MemoryBytes bounds the memory of folders that are sorted, and later of the parts of the
-	// perfect hash that are built at once. Everything else takes some 100 MB more.
+	// perfect hash that are built at once. Everything else takes up to 400 MB more, besides the
+	// mapped files of the index.
 	MemoryBytes int64
 	// CSV says how files of CSV are read that no manifest describes.
 	CSV inventory.CSV

@@ -34,7 +34,6 @@ import (
 // skippedCommands are the commands that are not run here, by their beginnings.
 var skippedCommands = []struct{ prefix, reason string }{
 	{"make test", "this test is part of it"},
-	{"go test", "make test and make bench run these, and here they would be built anew; TestDocumentedTestsExist"},
 	{"make demo-crawl", "needs a minute and Redis; frontier/example crawls the same sites in its test, and other tests here seed and ingest"},
 	{"docker compose", "needs a container engine; TestComposeFileAgreesWithThePrograms compares the file with the programs"},
 	{"tctl ", "Temporal's deprecated command line is not among the tools"},

@@ -101,7 +101,7 @@ func (s *slow) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
 }
 
 // BenchmarkTree builds the index of a lake, and asks for trees of its largest domain and of others,
-// with the index and without. URLAKE_TREE_ROWS sets the size; see docs/performance.md.
+// with the index and without. URLAKE_TREE_ROWS sets the size.
 func BenchmarkTree(b *testing.B) {
 	store := benchLake(b, benchRows(b))
 	m, _, err := manifest.Read(b.Context(), store)
