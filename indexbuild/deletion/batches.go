@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// domainsAtOnce is about how many domains with dead rows are kept in memory. Of more the
-	// batches are read several times, each time for a range of domains.
-	domainsAtOnce = 2 << 20
+	// domainsAtOnce is about how many domains with dead rows are kept in memory, each in about 450
+	// bytes. Of more the batches are read several times, each time for a range of domains.
+	domainsAtOnce = 512 << 10
 	// scanRows is how many rows of the part of a union are read at once.
 	scanRows = 64 << 10
 )
