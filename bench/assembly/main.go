@@ -1,7 +1,7 @@
 // Assembly measures what each assembly routine of the project saves by itself, and prints a table
 // in Markdown for docs/assembly.md.
 //
-//	go run ./assembly [-routines copyTwiceVBMI,rankAVX512] [-rounds 9] [-lines 2000000] [-together] [-dir /tmp]
+//	go run ./assembly [-routines addVectors,lineEndsVectors] [-rounds 9] [-lines 2000000] [-together] [-dir /tmp]
 //
 // For each routine it builds itself once more with go build -overlay, which replaces the Go file
 // that calls the routine by one in which the routine's gate is shut: production code knows nothing
@@ -186,11 +186,11 @@ func (b *bench) program(ctx context.Context, s source, edits []edit) (string, er
 // compare runs the program with the row's routines and without them, in pairs, and returns a figure
 // for each operation.
 func (b *bench) compare(ctx context.Context, number int, r placed) ([]string, error) {
-	with, err := b.program(ctx, r.source, r.unless)
+	with, err := b.program(ctx, r.source, nil)
 	if err != nil {
 		return nil, err
 	}
-	without, err := b.program(ctx, r.source, slices.Concat(r.unless, r.off))
+	without, err := b.program(ctx, r.source, r.off)
 	if err != nil {
 		return nil, err
 	}

@@ -8,42 +8,26 @@ type row struct {
 	off      []edit
 	instead  string
 	fuzz     string
-	// unless are switched off in both programs, as the routine runs only where they do not.
-	unless []edit
 }
 
-// edit switches a gate off in the package of a row: where function in reads it, or, if in is "",
-// where the package's variable is set. A function whose gate is "" returns at once; it has no
-// results.
+// edit switches a gate off in the package of a row, where function in reads it.
 type edit struct{ in, gate string }
 
 // table has a row for every routine of the tree; the program fails where one is missing. Functions
 // are found by name wherever they are in the package, methods without their receiver.
 var table = []row{
-	// Rows: buffers, sorting, shuffle files.
+	// Rows.
 	{routines: []string{"addVectors"}, off: []edit{{"addMany", "hasVectors"}}, instead: "Go, a row at a time", fuzz: "FuzzAddParsed"},
-	{routines: []string{"rankAVX512"}, off: []edit{{"", "hasAVX512Ranks"}}, instead: "insertion sort", fuzz: "FuzzSortSmall"},
-	{routines: []string{"spreadVectors"}, off: []edit{{"spreadMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzShuffleVectors"},
-	{routines: []string{"scatterVectors"}, off: []edit{{"scatterMany", "hasVectors"}}, instead: "Go", fuzz: "FuzzScatter"},
-	{routines: []string{"nameLines"}, off: []edit{{in: "prefetchNames"}}, instead: "no prefetch", fuzz: "FuzzSort"},
-	{routines: []string{"offsetLines"}, off: []edit{{in: "prefetchRows"}}, instead: "no prefetch", fuzz: "FuzzSort"},
-	{routines: []string{"refLines"}, off: []edit{{in: "prefetchRefs"}}, instead: "no prefetch", fuzz: "FuzzSort"},
 
 	// Parts.
 	{routines: []string{"addPaths"}, off: []edit{{"addUsualRows", "hasPathRows"}}, instead: "Go, a row at a time", fuzz: "FuzzRowsWithVectors"},
-	{routines: []string{"prefetchEnds"}, off: []edit{{in: "prefetchPathEnds"}}, instead: "no prefetch", fuzz: "FuzzRowsWithVectors"},
 
 	// Reading lists.
 	{routines: []string{"lineEndsVectors"}, off: []edit{{"lineEnds", "hasVectors"}}, instead: "bytes.IndexByte", fuzz: "FuzzLineEnds"},
 
 	// Compressing text.
-	{routines: []string{"encodeAVX512", "splitAVX512"}, off: []edit{{"prepareSplit", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
-	{routines: []string{"orderAVX512"}, off: []edit{{"sort", "hasAVX512"}}, instead: "Go", fuzz: "FuzzLiterals"},
-	{routines: []string{"measureAVX512", "scanChooseAVX512", "emitAVX512"}, off: []edit{{"parseFast", "hasAVX512"}}, instead: "scanAVX2 and chooseAVX2", fuzz: "FuzzMatches"},
-	{routines: []string{"scanAVX2"}, off: []edit{{"scanChunk", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
-	{routines: []string{"chooseAVX2"}, off: []edit{{"choose", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
-	{routines: []string{"encodeBMI2"}, off: []edit{{"encodeAll", "hasBMI2"}}, instead: "Go", fuzz: "FuzzFrames"},
-	{routines: []string{"codesAVX512", "copyAVX2"}, off: []edit{{"setFast", "hasAVX512"}}, instead: "Go", fuzz: "FuzzFrames"},
+	{routines: []string{"scanAVX2"}, off: []edit{{"scanChunk", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches"},
+	{routines: []string{"chooseAVX2"}, off: []edit{{"choose", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches"},
 
 	// Canonical URLs. Texts are hashed alike by all that looks them up, so hashVector goes with its
 	// users.

@@ -599,7 +599,7 @@ func (d *daemonUnderTest) post(path string, fill func(body []byte) []byte, yield
 
 func (c *benchConn) post(path string, fill func(body []byte) []byte, yield func(body []byte) error) error {
 	c.body = fill(c.body[:0])
-	c.sent = fmt.Appendf(c.sent[:0], "POST %s HTTP/1.1\r\nHost: frontierd\r\nContent-Length: %d\r\n\r\n", path, len(c.body))
+	c.sent = fmt.Appendf(c.sent[:0], "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n", path, len(c.body))
 	c.sent = append(c.sent, c.body...)
 	if _, err := c.Write(c.sent); err != nil {
 		return err

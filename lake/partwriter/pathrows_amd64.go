@@ -61,17 +61,6 @@ type pathRows struct {
 //go:noescape
 func addPaths(p *pathRows)
 
-// prefetchPathEnds prefetches the last bytes of the rows' paths. The caller has just located the
-// paths, so their first bytes are in the cache.
-func prefetchPathEnds(rows []row.SortedRow) {
-	if hasPathRows && len(rows) > 0 {
-		prefetchEnds(&rows[0], len(rows))
-	}
-}
-
-//go:noescape
-func prefetchEnds(rows *row.SortedRow, n int)
-
 // The assembly has these offsets and sizes as numbers. A change of them does not compile.
 var (
 	_ = [1]struct{}{}[unsafe.Offsetof(row.SortedRow{}.Path)]

@@ -385,19 +385,3 @@ rest:
 	VMOVDQU64    Z2, (DI)
 	ADDQ         BX, DI
 	JMP          hash
-
-// func prefetchEnds(rows *row.SortedRow, n int)
-//
-// A prefetch never faults, so the end of an empty path does not matter.
-TEXT ·prefetchEnds(SB), NOSPLIT, $0-16
-	MOVQ rows+0(FP), SI
-	MOVQ n+8(FP), CX
-
-path:
-	MOVQ       (SI), AX
-	MOVQ       8(SI), BX
-	PREFETCHT0 -1(AX)(BX*1)
-	ADDQ       $32, SI
-	DECQ       CX
-	JNZ        path
-	RET

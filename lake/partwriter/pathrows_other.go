@@ -9,6 +9,3 @@ type pathRows struct{}
 
 // addUsualRows adds no rows.
 func (w *Writer) addUsualRows([]row.SortedRow) (done, added int, err error) { return 0, 0, nil }
-
-// prefetchPathEnds does nothing.
-func prefetchPathEnds([]row.SortedRow) {}

@@ -224,7 +224,6 @@ func (w *Writer) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records int
 	if !isUsual(w.suffix) {
 		w.suffix = &noSuffix // another suffix may have its address in this call
 	}
-	prefetchPathEnds(rows)
 	for i := range hosts {
 		h := &hosts[i]
 		if uint(h.Rows-1) >= uint(len(rows)) { // none, or more than there are

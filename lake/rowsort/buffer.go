@@ -16,8 +16,8 @@ import (
 //
 // Rows arrive in no order, and moving each to its host would be a cache miss a row. So rows are
 // appended as they arrive, and only their 4-byte offsets are sorted by host. The visiting order is
-// then known, so hosts, names and rows are prefetched some dozens ahead: many cache misses at once
-// take hardly longer than one. The paths of one host are sorted at a time.
+// then known, so hosts, names and rows are touched by the dozen: many cache misses at once take
+// hardly longer than one. The paths of one host are sorted at a time.
 //
 //	order    host 2  |  host 0  |  host 1             hosts with rows, by domain and host
 //	offsets    24    |   4  34  |    14               of their rows, host by host
@@ -85,7 +85,8 @@ type Buffer struct {
 	// Scratch space for sorting the rows of one host.
 	refs  []rowRef
 	apart []rowRef
-	ranks [128]uint64
+
+	touched byte // set by the functions that touch, so that the compiler keeps their reads
 
 	// The arguments of the next call of Sink.Rows.
 	passHosts    []row.SortedHost
@@ -115,15 +116,13 @@ const (
 	// maxHost is the longest domain and host together: a DNS name has 253 bytes.
 	maxHost = 1 << 10
 
-	// prefetchBatch is how many hosts, or rows, are prefetched at a time and then used one after
-	// the other. prefetchAhead is the prefetch distance of rows, in rows; at least eight rows are
-	// prefetched at a time.
-	prefetchBatch = 32
-	prefetchAhead = 48
+	// touchBatch is how many hosts, or rows, are touched at a time and then used one after the
+	// other.
+	touchBatch = 64
 
-	// prefetchSort is the number of rows of a host above which they may have left the nearest
+	// touchSort is the number of rows of a host above which they may have left the nearest
 	// caches before the sort returns to them.
-	prefetchSort = 1024
+	touchSort = 1024
 
 	// pathSlack is how many bytes may be read after the end of a row.
 	pathSlack = 8

@@ -8,6 +8,6 @@
 // docs/formats/shuffle.md and docs/formats/run.md describe both files.
 //
 // The rows that reach the Sink depend on the rows that were added alone: not on their order, the
-// budget, the files or the processor. Loops over every row have assembly for AVX-512 (*_amd64.s)
-// and Go for other processors; both write the same bytes. Package ingest is the only caller.
+// budget, the files or the processor. Rows are added by assembly for AVX-512 (*_amd64.s), and by Go
+// on other processors; both write the same bytes. Package ingest is the only caller.
 package rowsort

@@ -24,16 +24,16 @@ func (b *Buffer) Rows(ctx context.Context, first, last byte, sink row.Sink) erro
 		from = b.ends[group-1]
 	}
 	order := b.order[from:b.ends[group]]
-	rows := rowLoader{b: b, next: b.starts[group], prefetched: b.starts[group]}
+	rows := rowLoader{b: b, next: b.starts[group], touched: b.starts[group]}
 	b.resetPass()
-	prefetched := 0 // hosts
+	touched := 0 // hosts
 	for i := 0; i < len(order); {
-		if i >= prefetched {
+		if i >= touched {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			b.prefetchNamesFrom(order, prefetched)
-			prefetched += prefetchBatch
+			touched = min(i+touchBatch, len(order))
+			b.touchNames(order[i:touched])
 		}
 		// A host may have several numbers (elements of b.hosts). Load the rows of all of them, then
 		// sort them together.
@@ -53,9 +53,9 @@ func (b *Buffer) Rows(ctx context.Context, first, last byte, sink row.Sink) erro
 
 // rowLoader loads the rows of hosts in their order into refs.
 type rowLoader struct {
-	b          *Buffer
-	next       int // in offsets: the next row in blocks
-	prefetched int // in offsets: rows before it have been prefetched
+	b       *Buffer
+	next    int // in offsets: the next row in blocks
+	touched int // in offsets: rows before it have been touched
 }
 
 // load adds the rows of a host to refs.
@@ -66,12 +66,11 @@ func (l *rowLoader) load(h *bufferHost) {
 		return
 	}
 	for left := int(h.rows); left > 0; {
-		n := min(left, prefetchBatch)
-		if l.next+n+prefetchAhead-8 > l.prefetched {
-			to := min(l.next+n+prefetchAhead, len(b.offsets))
-			prefetchRows(b.offsets[l.prefetched:to], b.chunks)
-			l.prefetched = to
+		if l.next == l.touched {
+			l.touched = min(l.next+touchBatch, len(b.offsets))
+			b.touchRows(b.offsets[l.next:l.touched])
 		}
+		n := min(left, l.touched-l.next)
 		b.loadOffsets(b.offsets[l.next : l.next+n])
 		l.next += n
 		left -= n
@@ -106,29 +105,6 @@ func (b *Buffer) loadTogether(h *bufferHost) {
 		path := r[4 : 4+binary.LittleEndian.Uint32(r)>>row.SuffixBits]
 		b.refs = append(b.refs, rowRef{loadPath(path, b.depth), chunk, at + 4})
 		at += uint32(rowSize(r))
-	}
-}
-
-// prefetchNamesFrom is called before the prefetchBatch hosts from order[at] on are used; at is a
-// multiple of prefetchBatch. It prefetches the names of the batch after them; at 0 those of the
-// first batch too.
-func (b *Buffer) prefetchNamesFrom(order []hostRef, at int) {
-	if at == 0 {
-		prefetchNames(order[:min(prefetchBatch, len(order))], b.hosts, b.names, b.chunks)
-	}
-	next := order[min(at+prefetchBatch, len(order)):]
-	prefetchNames(next[:min(prefetchBatch, len(next))], b.hosts, b.names, b.chunks)
-}
-
-// prefetchRefsFrom is called before the prefetchBatch rows from refs[from] on are used. It
-// prefetches the batch after them; at 0 the first batch too.
-func (b *Buffer) prefetchRefsFrom(refs []rowRef, from int) {
-	to := min(from+2*prefetchBatch, len(refs))
-	if from > 0 {
-		from += prefetchBatch
-	}
-	if from < to {
-		prefetchRefs(refs[from:to], b.chunks)
 	}
 }
 
@@ -182,8 +158,8 @@ func (b *Buffer) pass(h *bufferHost, sink row.Sink) error {
 		b.passRows = b.passRows[:k+n]
 		rows := b.passRows[k:]
 		for i, r := range refs[from : from+n] {
-			if len(refs) > prefetchSort && (from+i)%prefetchBatch == 0 {
-				b.prefetchRefsFrom(refs, from+i)
+			if len(refs) > touchSort && (from+i)%touchBatch == 0 {
+				b.touchRefs(refs[from+i : min(from+i+touchBatch, len(refs))])
 			}
 			data := b.chunks[r.chunk][r.path-4:]
 			header := binary.LittleEndian.Uint32(data)

@@ -197,12 +197,12 @@ func (b *Buffer) arrange(width int) {
 }
 
 // sortAlike sorts hosts that are sorted by their caches: each group with equal caches by name. It
-// collects up to prefetchBatch groups at a time, so that the cache misses of their hosts overlap.
+// collects up to touchBatch groups at a time, so that the cache misses of their hosts overlap.
 func (b *Buffer) sortAlike(order []hostRef) {
-	var starts, ends [prefetchBatch]int
+	var starts, ends [touchBatch]int
 	for at := 0; at < len(order); {
 		n := 0
-		for ; n < prefetchBatch && at < len(order); at++ {
+		for ; n < touchBatch && at < len(order); at++ {
 			start := at
 			for at+1 < len(order) && order[at+1].cache == order[start].cache {
 				at++
@@ -213,7 +213,7 @@ func (b *Buffer) sortAlike(order []hostRef) {
 			}
 		}
 		for i, start := range starts[:n] {
-			prefetchNames(order[start:min(ends[i], start+prefetchBatch)], b.hosts, b.names, b.chunks)
+			b.touchNames(order[start:min(ends[i], start+touchBatch)])
 		}
 		for i, start := range starts[:n] {
 			alike := order[start:ends[i]]

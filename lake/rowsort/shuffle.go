@@ -229,9 +229,6 @@ func (w *shuffleWriter) write(ctx context.Context, b *Buffer) (f ShuffleFile, er
 // spread copies the rows of a block to their partitions.
 func (w *shuffleWriter) spread(rows []byte) {
 	for len(rows) > 0 {
-		if rows = rows[w.spreadMany(rows):]; len(rows) == 0 {
-			return
-		}
 		size := 4 + rowSize(rows[4:])
 		number := w.numbers[binary.LittleEndian.Uint32(rows)]
 		p := number >> hostBits

@@ -520,11 +520,7 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 // left from the first invalid row on, 0 if all rows are valid. It checks every row, because sorting
 // trusts their lengths and that paths have no zero bytes.
 func (l *shuffleLoad) scatter(rows []byte, offsets []uint64, slash bool) (rest int) {
-	for len(rows) > 0 {
-		rows = rows[scatterMany(rows, offsets, l.b.chunks, slash):]
-		if len(rows) < 8 {
-			break
-		}
+	for len(rows) >= 8 {
 		host, header := binary.LittleEndian.Uint32(rows), binary.LittleEndian.Uint32(rows[4:])
 		length := int(header >> row.SuffixBits)
 		size := 4 + length

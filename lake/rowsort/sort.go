@@ -51,11 +51,11 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 		// Groups of equal caches are sorted by recursion, but the longest by the loop: the stack
 		// stays shallow however long the paths are.
 		var longest []rowRef
-		far := len(rows) > prefetchSort
-		for prefetched := 0; len(rows) > 0; {
-			if far && prefetched <= 0 {
-				b.prefetchRefsFrom(rows, prefetchBatch)
-				prefetched += prefetchBatch
+		far := len(rows) > touchSort
+		for touched := 0; len(rows) > 0; {
+			if far && touched <= 0 {
+				touched = min(touchBatch, len(rows))
+				b.touchRefs(rows[:touched])
 			}
 			n := 1
 			for n < len(rows) && rows[n].cache == rows[0].cache {
@@ -63,7 +63,7 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 			}
 			group := rows[:n]
 			rows = rows[n:]
-			prefetched -= n
+			touched -= n
 			if n == 1 {
 				continue
 			}
@@ -88,14 +88,14 @@ func (b *Buffer) sort(rows []rowRef, depth int) {
 
 // sortByCache sorts rows by their caches, which agree in the bits above shift+8. It distributes
 // them by one byte after the other (Knuth, The Art of Computer Programming 3, 5.2.5) and leaves
-// small groups to sortSmall.
+// small groups to insertByCache.
 func (b *Buffer) sortByCache(rows []rowRef, shift int) {
 	if n := len(rows); cap(b.apart) < n {
-		b.apart = make([]rowRef, max(n+n/2, smallSort))
+		b.apart = make([]rowRef, n+n/2)
 	}
 	for ; shift >= 0; shift -= 8 {
-		if len(rows) <= smallSort {
-			b.sortSmall(rows)
+		if len(rows) <= insertSort {
+			insertByCache(rows)
 			return
 		}
 		var ends [256]int

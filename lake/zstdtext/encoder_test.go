@@ -423,30 +423,6 @@ func TestNormalizedCountsFillTheTable(t *testing.T) {
 	}
 }
 
-func TestInitPositiveEqualsInit(t *testing.T) {
-	rng := rand.New(rand.NewPCG(8, 1))
-	for range 5000 {
-		log := uint(5 + rng.IntN(maxFSELog-4))
-		counts := make([]uint32, 2+rng.IntN(min(51, 1<<log-1)))
-		total := uint32(0)
-		for s := range counts {
-			counts[s] = 1 + uint32(rng.IntN(1<<rng.IntN(15)))
-			if rng.IntN(3) == 0 && s > 0 {
-				counts[s] = 0
-			}
-			total += counts[s]
-		}
-		norm := make([]int16, len(counts))
-		normalize(norm, counts, total, log)
-		var got, want fseEncoder
-		got.initPositive(norm, log)
-		want.init(norm, log)
-		if got != want {
-			t.Fatalf("initPositive and init build different tables of %d", norm)
-		}
-	}
-}
-
 func TestAppendReusesMemory(t *testing.T) {
 	text := words(8, 100_000)
 	var e Encoder

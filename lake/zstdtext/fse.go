@@ -1,9 +1,6 @@
 package zstdtext
 
-import (
-	"encoding/binary"
-	"math/bits"
-)
+import "math/bits"
 
 // maxFSELog is the largest table accuracy written here. RFC 8878 allows 9 for some tables; the
 // ninth bit saves less than it costs to build.
@@ -73,7 +70,7 @@ func (f *fseEncoder) init(norm []int16, log uint) {
 		}
 		sum += uint16(p)
 	}
-	step, mask := spreadStep(log), size-1
+	step, mask := size>>1+size>>3+3, size-1
 	at := uint32(0)
 	for s, p := range norm {
 		for ; p > 0; p-- {
@@ -91,46 +88,6 @@ func (f *fseEncoder) init(norm []int16, log uint) {
 	}
 	f.setSymbols(norm, log)
 }
-
-// spreadStep is the distance between consecutive cells of a symbol in the table (RFC 8878, 4.1.1).
-func spreadStep(log uint) uint32 { return uint32(1)<<log>>1 + uint32(1)<<log>>3 + 3 }
-
-// initPositive is init for a distribution without -1, in a third of the time. As no cell of the
-// table is skipped, the symbol of each cell follows from its index.
-func (f *fseEncoder) initPositive(norm []int16, log uint) {
-	const run = 8 // cells filled at once
-	var symbols [1<<maxFSELog + run]uint8
-	var next [64]uint16
-	sum := 0
-	for s, p := range norm {
-		next[s&63] = uint16(sum)
-		end := sum + int(p)
-		for all := uint64(s) * 0x0101010101010101; sum < end; sum += run {
-			binary.LittleEndian.PutUint64(symbols[sum:sum+run], all)
-		}
-		sum = end
-	}
-	size := uint32(1) << log
-	back := inverseSteps[log]
-	at := uint32(0)
-	for i := range size {
-		n := &next[symbols[at&(1<<maxFSELog-1)]&63]
-		f.states[*n&(1<<maxFSELog-1)] = uint16(size + i)
-		*n++
-		at = (at + back) & (size - 1)
-	}
-	f.setSymbols(norm, log)
-}
-
-// inverseSteps has, for each accuracy, the inverse of spreadStep modulo the table size. Walking the
-// table in cell order moves through the distribution in steps of it.
-var inverseSteps = func() (back [maxFSELog + 1]uint32) {
-	for log := uint(5); log <= maxFSELog; log++ {
-		for back[log] = 1; back[log]*spreadStep(log)&(1<<log-1) != 1; back[log] += 2 {
-		}
-	}
-	return back
-}()
 
 // setSymbols fills f.symbols.
 func (f *fseEncoder) setSymbols(norm []int16, log uint) {

@@ -16,17 +16,10 @@ type huffman struct {
 	codes   [256]uint32
 	lengths [256]uint8
 	order   []uint32 // the symbols by ascending count: count<<8 | symbol
-	orders  [2]symbolOrder
 	nodes   [512]uint32
 	parents [512]uint16
 	fse     fseEncoder
-	// splitCodes has codes in the form that assembly reads, if split is set.
-	splitCodes splitCodes
-	split      bool
 }
-
-// splitCodes has the codes of all symbols by part: their lengths, low bytes and high bytes.
-type splitCodes [3][256]uint8
 
 // count counts literals by stream. It returns the largest symbol, the number of distinct ones, and
 // whether the counts are so even that codes of different lengths would save nothing.
@@ -126,12 +119,9 @@ func (h *huffman) build(last int) (longest int) {
 	return longest
 }
 
-// symbolOrder holds all symbols and the 16 entries that orderAVX512 may write past them.
-type symbolOrder [256 + 16]uint32
-
-// sortGeneric sets h.order. It is the reference of orderAVX512.
-func (h *huffman) sortGeneric() {
-	order := h.orders[0][:0]
+// sort sets h.order.
+func (h *huffman) sort() {
+	order := h.order[:0]
 	for s, c := range h.total {
 		if c > 0 {
 			order = append(order, c<<8|uint32(s))
@@ -197,7 +187,7 @@ func (h *huffman) appendTable(dst []byte, last, longest int) ([]byte, bool) {
 		var norm [16]int16
 		normalize(norm[:], counts[:top+1], uint32(last), log)
 		dst = appendNorm(dst, norm[:top+1], log)
-		h.fse.initPositive(norm[:top+1], log)
+		h.fse.init(norm[:top+1], log)
 		dst = h.fse.appendInterleaved(dst, weights[:last])
 		if n := len(dst) - from - 1; n < 128 && (n < (last+1)/2 || last > 128) {
 			dst[from] = byte(n)
@@ -263,7 +253,9 @@ func (h *huffman) size(last int) int {
 // the stream's size.
 func (h *huffman) encode(dst, lits []byte) int {
 	codes := &h.codes
-	lits, at, acc, have := h.encodeFast(dst, lits)
+	var acc uint64
+	var have uint
+	at := 0
 	for ; len(lits) >= 5; lits = lits[:len(lits)-5] {
 		// At most 7 bits left over and 5*11 new ones.
 		five := lits[len(lits)-5:]
@@ -343,7 +335,6 @@ func (h *huffman) append(dst, lits []byte) []byte {
 	}
 	dst = slices.Grow(dst, size+2*streams+8)
 	part := (n + streams - 1) / streams
-	h.prepareSplit(n)
 	for i := range streams {
 		at := len(dst)
 		dst = dst[:at+h.encode(dst[at:cap(dst)], lits[min(n, i*part):min(n, (i+1)*part)])]
