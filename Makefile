@@ -24,7 +24,7 @@ levels: ; $(GO) run ./internal/cpulevels $(TEST_FLAGS)
 # Answers against brute force, with a hash of which 12 values are left.
 weakhash: ; $(GO) test -tags weakhash -run 'EqualBruteForce|EqualsBruteForce' $(TEST_FLAGS) ./serve/lookup
 race: ; deploy/race $(TEST_FLAGS)
-soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|RealDataMoves|AnySize|ManyDatasets|FromNothing|AnyDamage|Fixture|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|SteadyUnderLoad|SoakOfEverything|KilledOnceAStep|StarterKilled|LakeEqualsMap|MillionKeys|TreesOfRealData|NothingIsLostWhateverDies)' -v ./frontier/command ./indexbuild/treebuild ./internal/e2e ./internal/model ./indexbuild/lakecheck ./indexbuild/gc ./lake/blob/s3blob ./serve/api ./serve/command
+soak: build $(SERVICES) ; nice -n 10 $(GO) test -tags soak -count=1 -timeout 90m -run '$(or $(SOAK),AllRealData|RealDataMoves|AnySize|ManyDatasets|FromNothing|AnyDamage|Fixture|LivesThrough|EveryInterleaving|BadNetwork|FlipsUnderLoad|SteadyUnderLoad|SoakOfEverything|KilledOnceAStep|StarterKilled|LakeEqualsMap|MillionKeys|TreesOfRealData|NothingIsLostWhateverDies)' -v ./frontier/command ./indexbuild/treebuild ./internal/e2e ./internal/model ./publish/lakecheck ./publish/gc ./lake/blob/s3blob ./serve/api ./serve/command
 # All places of a crash or of damage, where make test looks at one of several (testenv.Every).
 places: ; nice -n 10 $(GO) test -tags soak -vet=off -count=1 -timeout 90m $(TEST_FLAGS) $$(grep -rl --include='*_test.go' 'testenv\.Every(' . | xargs -n1 dirname | sort -u)
 # Writes internal/compat/testdata/lakes/FIXTURE, a lake for later versions to read:

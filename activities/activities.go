@@ -22,11 +22,11 @@ import (
 	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/frontier/migrate"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/publish"
 )
 
 // The pools of workers. Each has its own task queue, so that it can be scaled alone.

@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/lakecheck"
 )
 
 // RebuildTasks is the result of StartRebuild.

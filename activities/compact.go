@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/publish"
 )
 
 // CompactorID is the id of the workflow that compacts a lake.

@@ -9,10 +9,10 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/publish"
 )
 
 // TestCrashesOfOneBatchDoNotStopThePublish has a batch whose postings kill workers. The next plan

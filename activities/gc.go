@@ -7,9 +7,9 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/publish/gc"
 )
 
 // GarbageSpec says what a garbage collection keeps.

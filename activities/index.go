@@ -7,8 +7,8 @@ import (
 
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/publish"
 )
 
 // Index is the pool that builds segments.

@@ -9,12 +9,12 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/pending"
+	"github.com/urlake/urlake/publish"
 )
 
 // PlanMany lists the inputs of an ingest of many datasets, registers those that have changed, and
@@ -132,16 +132,16 @@ func findReported(ctx context.Context, store blob.Store, req PublishRequest, see
 	if err != nil {
 		return Look{}, err
 	}
-	var ingests []published.Ingest
+	var ingests []publish.Ingest
 	var names []string
 	for _, o := range all {
 		if o.Error == "" {
 			ref := segment.BatchRef{DatasetID: o.DatasetID, Batch: o.Batch, Digest: o.Digest}
-			ingests = append(ingests, published.Ingest{BatchRef: ref, Start: req.Start})
+			ingests = append(ingests, publish.Ingest{BatchRef: ref, Start: req.Start})
 			names = append(names, o.Dataset)
 		}
 	}
-	found, err := published.FindAll(ctx, store, ingests)
+	found, err := publish.FindAll(ctx, store, ingests)
 	if err != nil {
 		return Look{}, err
 	}
@@ -150,7 +150,7 @@ func findReported(ctx context.Context, store blob.Store, req PublishRequest, see
 	for i, v := range found {
 		if v == "" {
 			// It may be another ingest's by now, or damaged.
-			f, err := published.Find(ctx, store, ingests[i], seen)
+			f, err := publish.Find(ctx, store, ingests[i], seen)
 			out.Seen = f.Current
 			switch {
 			case err != nil, !f.Published && f.Damage == "":

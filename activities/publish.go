@@ -8,9 +8,9 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/publish"
 )
 
 // publishStep names a step of a publish or a move. Its documents are in the staging of the

@@ -14,14 +14,13 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pending"
+	"github.com/urlake/urlake/publish"
 )
 
 // PublishRequest asks the publisher of a lake for a version. The publisher tells the workflow that
@@ -44,8 +43,8 @@ type PublishRequest struct {
 }
 
 // ingest returns the ingest of a request.
-func (r *PublishRequest) ingest() published.Ingest {
-	return published.Ingest{BatchRef: segment.BatchRef{DatasetID: r.DatasetID, Batch: r.Batch, Digest: r.Digest}, Start: r.Start}
+func (r *PublishRequest) ingest() publish.Ingest {
+	return publish.Ingest{BatchRef: segment.BatchRef{DatasetID: r.DatasetID, Batch: r.Batch, Digest: r.Digest}, Start: r.Start}
 }
 
 // Published is the answer to an ingest: the version that holds its batch, or why none ever will.
@@ -171,7 +170,7 @@ func find(ctx context.Context, store blob.Store, req PublishRequest, seen string
 	if req.Report != "" {
 		return findReported(ctx, store, req, seen)
 	}
-	found, err := published.Find(ctx, store, req.ingest(), seen)
+	found, err := publish.Find(ctx, store, req.ingest(), seen)
 	out := Look{Seen: found.Current, Error: found.Damage}
 	if found.Published {
 		out.Version = found.Current
@@ -228,11 +227,11 @@ type Answers struct {
 
 // tell is TellIngests.
 func tell(ctx context.Context, store blob.Store, c client.Client, a Answers) error {
-	ingests := make([]published.Ingest, len(a.Requests))
+	ingests := make([]publish.Ingest, len(a.Requests))
 	for i := range a.Requests {
 		ingests[i] = a.Requests[i].ingest()
 	}
-	found, err := published.FindAll(ctx, store, ingests)
+	found, err := publish.FindAll(ctx, store, ingests)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@
 //
 // An ingest (package lake/ingest) registers its dataset, writes parts, postings and the list of
 // rejects, then the batch record, and then a document that names it (package lake/pending). A
-// publish (package indexbuild/publish) starts from these documents. So an object exists before
+// publish (package publish) starts from these documents. So an object exists before
 // anything names it.
 //
 // The registry's document is replaced by conditional put. All other objects are immutable and named

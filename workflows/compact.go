@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/publish"
 )
 
 // CompactInput says which lake to compact.

@@ -19,15 +19,15 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/gc"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/gc"
+	"github.com/urlake/urlake/publish/suppress"
 )
 
 // A compaction by the workflow and its real steps drops what takedowns hide. Before its commit one

@@ -10,8 +10,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/publish"
 )
 
 // PublishInput names the lake whose finished batches are to be published.

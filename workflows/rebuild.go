@@ -9,7 +9,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/publish"
 )
 
 // RebuildInput names the lake that is rebuilt.

@@ -12,7 +12,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/publish"
+	"github.com/urlake/urlake/publish"
 )
 
 // mover counts the tasks that a publisher runs.

@@ -16,9 +16,9 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/publish"
 )
 
 // environment returns an environment without activities, in which a workflow has an id.

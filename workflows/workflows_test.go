@@ -28,8 +28,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/publish"
 )
 
 const testLake = "file:///lake"

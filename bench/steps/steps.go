@@ -19,11 +19,11 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/internal/processors"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/publish"
 )
 
 const (

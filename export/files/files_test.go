@@ -21,8 +21,6 @@ import (
 	"github.com/urlake/urlake/export/files"
 	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/export/urlkey"
-	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
@@ -30,6 +28,8 @@ import (
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/suppress"
 )
 
 // row is a row of an export, as text.

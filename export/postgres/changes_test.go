@@ -17,14 +17,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/suppress"
 )
 
 // hide adds a takedown and returns its id.

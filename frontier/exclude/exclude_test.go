@@ -17,12 +17,12 @@ import (
 	"github.com/urlake/urlake/frontier/coord"
 	"github.com/urlake/urlake/frontier/exclude"
 	"github.com/urlake/urlake/frontier/shard"
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish/suppress"
 )
 
 // rig is a frontier that follows a lake in a folder.

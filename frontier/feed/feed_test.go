@@ -20,13 +20,13 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/export/scan"
-	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/suppress"
 )
 
 // fake is a frontier as this package sees one: a set of URLs and a list of visits.

@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/indexbuild/deletion"
-	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/lakecheck"
 )
 
 // The table has the same bytes in however many passes it is made, and whether batches die

@@ -18,13 +18,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/frontier/feed"
-	"github.com/urlake/urlake/indexbuild/gc"
-	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/gc"
+	"github.com/urlake/urlake/publish/lakecheck"
 )
 
 // each runs a test on every fixture.

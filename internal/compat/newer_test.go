@@ -20,10 +20,6 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/urlake/urlake/frontier/feed"
-	"github.com/urlake/urlake/indexbuild/gc"
-	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -32,6 +28,10 @@ import (
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/gc"
+	"github.com/urlake/urlake/publish/lakecheck"
+	"github.com/urlake/urlake/publish/suppress"
 	"github.com/urlake/urlake/serve/api"
 	"github.com/urlake/urlake/serve/lookup"
 )

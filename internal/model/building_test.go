@@ -4,9 +4,9 @@ import (
 	"context"
 	"slices"
 
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/publish"
 )
 
 // pending is a publish or a compaction that is built and not committed.

@@ -9,9 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pending"
+	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/tree"
 )

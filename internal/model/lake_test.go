@@ -15,11 +15,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/urlake/urlake/indexbuild/gc"
-	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
@@ -32,6 +28,10 @@ import (
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/trash"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/gc"
+	"github.com/urlake/urlake/publish/lakecheck"
+	"github.com/urlake/urlake/publish/suppress"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/tree"
 	"github.com/urlake/urlake/starter/retire"

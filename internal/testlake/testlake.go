@@ -18,8 +18,6 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/indexbuild/publish"
-	"github.com/urlake/urlake/indexbuild/published"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -28,6 +26,7 @@ import (
 	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish"
 )
 
 // Record is one raw record. TS, in milliseconds since the epoch, and Size are used only with HasTS
@@ -258,7 +257,7 @@ func Batches(tb testing.TB, store blob.Store, dataset uint32) map[string]string 
 }
 
 // Finished returns the ingest that a batch is of.
-func Finished(tb testing.TB, store blob.Store, dataset uint32, batch string) published.Ingest {
+func Finished(tb testing.TB, store blob.Store, dataset uint32, batch string) publish.Ingest {
 	tb.Helper()
 	s, err := pending.Look(tb.Context(), store, dataset)
 	if err != nil {
@@ -270,7 +269,7 @@ func Finished(tb testing.TB, store blob.Store, dataset uint32, batch string) pub
 		tb.Fatal(err)
 	}
 	b := found[name]
-	return published.Ingest{BatchRef: segment.BatchRef{DatasetID: dataset, Batch: batch, Digest: b.Digest}, Start: b.Start}
+	return publish.Ingest{BatchRef: segment.BatchRef{DatasetID: dataset, Batch: batch, Digest: b.Digest}, Start: b.Start}
 }
 
 // DropOldPieces deletes the pieces that only earlier states of the registry had: nothing reads

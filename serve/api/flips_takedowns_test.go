@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish/suppress"
 )
 
 // changeEvery is how many publishes there are between two changes of the takedowns, of which there

@@ -21,15 +21,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urlake/urlake/indexbuild/gc"
-	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/gc"
+	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/starter/retire"
 )

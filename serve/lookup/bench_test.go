@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/publish"
 )
 
 // benchLake returns a lake with 20,000 small domains and one domain of 20,000 rows a dataset, in

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish/suppress"
 )
 
 // BenchmarkTakedowns measures a lake of 20,000 domains with ten thousand takedowns, a quarter of

@@ -11,13 +11,13 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish/suppress"
 )
 
 // naiveRule is a takedown as the oracle knows it: the text that a person typed, and conditions.

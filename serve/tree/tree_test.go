@@ -18,9 +18,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
@@ -30,6 +28,8 @@ import (
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/suppress"
 	"github.com/urlake/urlake/serve/lookup"
 )
 

@@ -19,12 +19,12 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/mocks"
 
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
+	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"

@@ -15,7 +15,6 @@ import (
 	"go.temporal.io/sdk/log"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
@@ -28,6 +27,7 @@ import (
 	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/takedown"
 	"github.com/urlake/urlake/starter/versionlist"

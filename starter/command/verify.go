@@ -6,9 +6,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/publish/lakecheck"
 )
 
 func verifyCommand(g *global) *cobra.Command {

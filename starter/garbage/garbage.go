@@ -13,8 +13,8 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/publish/gc"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"

@@ -17,15 +17,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/urlake/urlake/indexbuild/lakecheck"
 	"github.com/urlake/urlake/indexbuild/postings"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/starter/find"
 )
 

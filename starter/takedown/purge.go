@@ -7,9 +7,9 @@ import (
 	"io"
 	"time"
 
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/publish/suppress"
 )
 
 // printVersions prints what was found in the older versions of objects.

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/urlake/urlake/indexbuild/suppress"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -20,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake/manifest"
 	rules "github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
+	"github.com/urlake/urlake/publish/suppress"
 	"github.com/urlake/urlake/starter/find"
 )
 

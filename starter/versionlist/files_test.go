@@ -8,11 +8,11 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 
-	"github.com/urlake/urlake/indexbuild/gc"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/gc"
 	"github.com/urlake/urlake/starter/versionlist"
 )
 

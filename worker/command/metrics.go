@@ -17,12 +17,12 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/frontier/feed"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/publish"
 )
 
 // stepBuckets are upper bounds in seconds. Steps of a small batch take milliseconds, a segment of

@@ -21,10 +21,10 @@ import (
 	"go.temporal.io/sdk/worker"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/ingest/allow"
+	"github.com/urlake/urlake/publish"
 )
 
 // TestStepsReachWhatIsAllowed looks at the context that every step of every pool has.

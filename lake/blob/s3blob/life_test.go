@@ -12,9 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urlake/urlake/indexbuild/gc"
-	"github.com/urlake/urlake/indexbuild/lakecheck"
-	"github.com/urlake/urlake/indexbuild/publish"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
@@ -22,6 +19,9 @@ import (
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pending"
+	"github.com/urlake/urlake/publish"
+	"github.com/urlake/urlake/publish/gc"
+	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/starter/retire"
 )

@@ -4,10 +4,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/urlake/urlake/indexbuild/gc"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/many"
+	"github.com/urlake/urlake/publish/gc"
 )
 
 // A collection deletes the superseded pieces of what was taken up, and no other: the next ingest
