@@ -325,10 +325,10 @@ func (d *detector) noteInside(doc *jsondoc.Document, path []string, records ...i
 
 // noteLinks notes that a document that is one record has URLs inside, and reports whether it has.
 func (d *detector) noteLinks(doc *jsondoc.Document) bool {
-	url := doc.Find(0, jsondoc.SplitPath(d.plan.URL.Name))
+	url, members := doc.Find(0, jsondoc.SplitPath(d.plan.URL.Name)), membersOf(doc)
 	for i := range doc.Nodes {
 		n := &doc.Nodes[i]
-		inside := i != url && doc.Find(0, []string{string(doc.Name(n))}) != i
+		inside := i != url && !members[i]
 		if inside && n.Kind == '"' && looksURL(doc.Text(n)) {
 			d.note("the document is one record; the URLs inside it are none (write all as lines: %s)",
 				jqURLs)
@@ -338,6 +338,22 @@ func (d *detector) noteLinks(doc *jsondoc.Document) bool {
 	return false
 }
 
+// membersOf returns the members of a document that is an object. Of members with one name the last
+// one counts.
+func membersOf(doc *jsondoc.Document) map[int]bool {
+	members := map[int]bool{}
+	if doc.Nodes[0].Kind == '{' {
+		last := map[string]int{}
+		for c := range doc.Children(0) {
+			last[string(doc.Name(&doc.Nodes[c]))] = c
+		}
+		for _, c := range last {
+			members[c] = true
+		}
+	}
+	return members
+}
+
 // planLists plans records whose URL is a list of URLs, or of hosts: each element becomes a record.
 // It takes the list with the best name. A list without a name for URLs needs half of all values. In
 // one document the list may be anywhere. planLists reports whether there is one.
@@ -345,6 +361,7 @@ func (d *detector) planLists(docs []*jsondoc.Document, one bool) bool {
 	var lists []*leaf
 	values := 0
 	for _, doc := range docs {
+		members := membersOf(doc)
 		for i := range doc.Nodes {
 			n := &doc.Nodes[i]
 			if n.Kind != '{' && n.Kind != '[' {
@@ -352,7 +369,7 @@ func (d *detector) planLists(docs []*jsondoc.Document, one bool) bool {
 			}
 			name := string(doc.Name(n))
 			if n.Kind != '[' || name == "" || !utf8.ValidString(name) ||
-				!one && doc.Find(0, []string{name}) != i {
+				!one && !members[i] {
 				continue
 			}
 			for c := range doc.Children(i) {

@@ -28,7 +28,7 @@ func TestWideObjectsAreReadInLittleTime(t *testing.T) {
 		"spaced":     "url " + many(100_000, num, " ") + "\nhttp://a.com/ 1 2\n",
 		"cdx":        " CDX a b " + many(100_000, func(int) string { return "a" }, " ") + "\nhttp://a.com/ 20200101000000\n",
 		"jsonl":      `{"url":"http://a.com/",` + many(20_000, func(i int) string { return fmt.Sprintf(`"m%d":"http://a.com/%d"`, i, i) }, ",") + "}\n",
-		"json dups":  `{"url":"http://a.com/",` + many(10_000, func(i int) string { return `"m":1` }, ",") + "}\n",
+		"json dups":  `{"url":"http://a.com/",` + many(20_000, func(i int) string { return `"m":1` }, ",") + "}\n",
 		"json map":   "{" + many(5_000, func(i int) string { return fmt.Sprintf(`"m%d":{"url":"http://a.com/%d","k%d":1}`, i, i, i) }, ",") + "}",
 		"json deep":  strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000),
 		"legends":    many(5_000, func(i int) string { return fmt.Sprintf(" CDX a b %c %c %c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676) }, "\n") + "\nhttp://a.com/ 20200101000000\n",
