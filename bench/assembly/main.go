@@ -186,11 +186,11 @@ func (b *bench) program(ctx context.Context, s source, edits []edit) (string, er
 // compare runs the program with the row's routines and without them, in pairs, and returns a figure
 // for each operation.
 func (b *bench) compare(ctx context.Context, number int, r placed) ([]string, error) {
-	with, err := b.program(ctx, r.source, nil)
+	with, err := b.program(ctx, r.source, r.unless)
 	if err != nil {
 		return nil, err
 	}
-	without, err := b.program(ctx, r.source, r.off)
+	without, err := b.program(ctx, r.source, slices.Concat(r.unless, r.off))
 	if err != nil {
 		return nil, err
 	}

@@ -180,26 +180,40 @@ func (e edit) apply(name string, text []byte) (out []byte, found int, err error)
 		found++
 	}
 	for _, d := range f.Decls {
-		d, ok := d.(*ast.FuncDecl)
-		if !ok || d.Name.Name != e.in || d.Body == nil {
-			continue
-		}
-		ast.Inspect(d.Body, func(n ast.Node) bool {
-			if kv, ok := n.(*ast.KeyValueExpr); ok {
-				if x, ok := kv.Value.(*ast.Ident); ok && x.Name == e.gate {
+		switch d := d.(type) {
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				v, ok := spec.(*ast.ValueSpec)
+				if ok && e.in == "" && len(v.Names) == 1 && len(v.Values) == 1 && v.Names[0].Name == e.gate {
+					wrap(v.Values[0])
+				}
+			}
+		case *ast.FuncDecl:
+			if d.Name.Name != e.in || d.Body == nil {
+				continue
+			}
+			if e.gate == "" {
+				insert(d.Body.Lbrace+1, " if true { return }; ")
+				found++
+				continue
+			}
+			ast.Inspect(d.Body, func(n ast.Node) bool {
+				if kv, ok := n.(*ast.KeyValueExpr); ok {
+					if x, ok := kv.Value.(*ast.Ident); ok && x.Name == e.gate {
+						wrap(x)
+					}
+					return true
+				}
+				x, ok := n.(ast.Expr)
+				if !ok || types.ExprString(x) != e.gate {
+					return true
+				}
+				if len(insertions) == 0 || insertions[len(insertions)-1].at != files.Position(x.End()).Offset {
 					wrap(x)
 				}
-				return true
-			}
-			x, ok := n.(ast.Expr)
-			if !ok || types.ExprString(x) != e.gate {
-				return true
-			}
-			if len(insertions) == 0 || insertions[len(insertions)-1].at != files.Position(x.End()).Offset {
-				wrap(x)
-			}
-			return false
-		})
+				return false
+			})
+		}
 	}
 	slices.SortStableFunc(insertions, func(a, b insertion) int { return a.at - b.at })
 	at := 0

@@ -19,13 +19,18 @@ func TestTableFitsTheTree(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, r := range rows {
-		if _, err := r.overlay(t.TempDir(), r.off); err != nil {
-			t.Errorf("%q: %v", r.routines, err)
+		for _, edits := range [][]edit{r.off, r.unless} {
+			if len(edits) == 0 {
+				continue
+			}
+			if _, err := r.overlay(t.TempDir(), edits); err != nil {
+				t.Errorf("%q: %v", r.routines, err)
+			}
 		}
 	}
 }
 
-// TestEditsShutTheGate holds edits against what they are to make of a file.
+// TestEditsShutTheGate holds edits of each kind against what they are to make of a file.
 func TestEditsShutTheGate(t *testing.T) {
 	const text = `package p
 
@@ -37,11 +42,26 @@ func (o *T) f() bool {
 	}
 	return T{lanes: has}.lanes
 }
+
+func ask() { g() }
 `
 	for _, c := range []struct {
 		edit edit
 		want string
 	}{
+		{edit{"", "has"}, `package p
+
+var has = (cpu.A && cpu.B && false)
+
+func (o *T) f() bool {
+	if !has || o.lanes {
+		return true
+	}
+	return T{lanes: has}.lanes
+}
+
+func ask() { g() }
+`},
 		{edit{"f", "has"}, `package p
 
 var has = cpu.A && cpu.B
@@ -52,6 +72,8 @@ func (o *T) f() bool {
 	}
 	return T{lanes: (has && false)}.lanes
 }
+
+func ask() { g() }
 `},
 		{edit{"f", "o.lanes"}, `package p
 
@@ -63,6 +85,21 @@ func (o *T) f() bool {
 	}
 	return T{lanes: has}.lanes
 }
+
+func ask() { g() }
+`},
+		{edit{in: "ask"}, `package p
+
+var has = cpu.A && cpu.B
+
+func (o *T) f() bool {
+	if !has || o.lanes {
+		return true
+	}
+	return T{lanes: has}.lanes
+}
+
+func ask() { if true { return };  g() }
 `},
 	} {
 		got, found, err := c.edit.apply("p.go", []byte(text))

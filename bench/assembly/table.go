@@ -8,9 +8,13 @@ type row struct {
 	off      []edit
 	instead  string
 	fuzz     string
+	// unless are switched off in both programs, as the routine runs only where they do not.
+	unless []edit
 }
 
-// edit switches a gate off in the package of a row, where function in reads it.
+// edit switches a gate off in the package of a row: where function in reads it, or, if in is "",
+// where the package's variable is set. A function whose gate is "" returns at once; it has no
+// results.
 type edit struct{ in, gate string }
 
 // table has a row for every routine of the tree; the program fails where one is missing. Functions
@@ -26,8 +30,9 @@ var table = []row{
 	{routines: []string{"lineEndsVectors"}, off: []edit{{"lineEnds", "hasVectors"}}, instead: "bytes.IndexByte", fuzz: "FuzzLineEnds"},
 
 	// Compressing text.
-	{routines: []string{"scanAVX2"}, off: []edit{{"scanChunk", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches"},
-	{routines: []string{"chooseAVX2"}, off: []edit{{"choose", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches"},
+	{routines: []string{"measureAVX512", "scanChooseAVX512", "emitAVX512"}, off: []edit{{"parseFast", "hasAVX512"}}, instead: "scanAVX2 and chooseAVX2", fuzz: "FuzzMatches"},
+	{routines: []string{"scanAVX2"}, off: []edit{{"scanChunk", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
+	{routines: []string{"chooseAVX2"}, off: []edit{{"choose", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
 
 	// Canonical URLs. Texts are hashed alike by all that looks them up, so hashVector goes with its
 	// users.

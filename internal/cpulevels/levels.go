@@ -20,9 +20,9 @@ type level struct {
 // levels are ordered: each holds the flags of those before it.
 var levels = []level{
 	{name: "plain Go"},
-	{"AVX2", []string{"HasAVX2", "HasBMI1", "HasBMI2", "HasPOPCNT"}},                 // Haswell, Zen 1
-	{"AVX-512", []string{"HasAVX512F", "HasAVX512BW", "HasAVX512DQ", "HasAVX512VL"}}, // Skylake server
-	{"AVX-512 VBMI", []string{"HasAVX512VBMI", "HasAVX512VAES"}},                     // Ice Lake, Zen 4
+	{"AVX2", []string{"HasAVX2", "HasBMI1", "HasBMI2", "HasPOPCNT"}},                                // Haswell, Zen 1
+	{"AVX-512", []string{"HasAVX512F", "HasAVX512BW", "HasAVX512CD", "HasAVX512DQ", "HasAVX512VL"}}, // Skylake server
+	{"AVX-512 VBMI", []string{"HasAVX512VBMI", "HasAVX512VAES"}},                                    // Ice Lake, Zen 4
 }
 
 // has are the flags of the level: its own and those of the levels below it.

@@ -14,7 +14,8 @@ import (
 // lists the candidates, where a match may begin; the choice goes through the list. Thus no step of
 // the scan waits for the choice, and neither has branches that depend on the text, whose
 // mispredictions took most of the time of one loop that did both. Lookups inside matches are in
-// vain, but cost less than the branches that would avoid them.
+// vain, but cost less than the branches that would avoid them. The AVX-512 code chooses from one
+// chunk while it scans the next: the scan waits for the table, the choice for its own results.
 const (
 	// hashBytes is how many bytes are hashed. Five would find a little more, at distances where
 	// a match hardly pays.
@@ -46,9 +47,11 @@ const (
 	minParse = 32
 	// chunk is how many positions are scanned before candidates are chosen from.
 	chunk = 1 << 11
-	// candidateCapacity holds the candidates of a chunk and the eight that assembly may write past
+	// candidateCapacity holds the candidates of a chunk and the 16 that assembly may write past
 	// them.
-	candidateCapacity = chunk + 8
+	candidateCapacity = chunk + 16
+	// matchSlack is how many matches assembly may write past the last one.
+	matchSlack = 15
 )
 
 // A candidate is the distance of a match from posShift on and, in the bits of rankMask, the
@@ -68,6 +71,9 @@ type finder struct {
 	candidates [candidateCapacity]uint32
 	matches    []match
 	choice     choice
+	// scan and measures are used by assembly only.
+	scan     scanState
+	measures measures
 }
 
 // choice is the state of the choice among candidates. Positions and gains are in units of cost:
@@ -94,13 +100,17 @@ func (f *finder) parse(text []byte, from int) []match {
 	if len(text)-from < minParse {
 		return nil
 	}
-	// A match worth its cost has at least minMatch bytes. One more is scratch space of chooseAVX2.
-	if n := (len(text)-from)/minMatch + 2; n > len(f.matches) {
+	// A match worth its cost has at least minMatch bytes. What more there is, is scratch space of
+	// assembly.
+	if n := (len(text)-from)/minMatch + 2 + matchSlack; n > len(f.matches) {
 		f.matches = make([]match, n)
 	}
 	f.last = 0
 	// lastStart is 0: no match starts there.
 	f.choice = choice{last: -1, prevEnd: from * literalCost, lastEnd: from * literalCost}
+	if f.parseFast(text, from) {
+		return f.matches[:f.choice.last+1]
+	}
 	for at := from; at <= len(text)-8; at += chunk {
 		n := f.scanChunk(text, at, min(chunk, len(text)-7-at))
 		f.choose(text, at, f.candidates[:n])
@@ -110,7 +120,8 @@ func (f *finder) parse(text []byte, from int) []match {
 
 // scanGeneric enters n positions, from at+rank on, into the table. It appends those whose entry
 // looks equal to f.candidates, after the first found ones, and returns how many there are then. Of
-// consecutive positions with the same distance it lists the first. It is the reference of scanAVX2.
+// consecutive positions with the same distance it lists the first. It is the reference of scanAVX2
+// and of the scan in scanChooseAVX512.
 func (f *finder) scanGeneric(text []byte, at, rank, n, found int) int {
 	last, epoch := f.last, f.epoch
 	table, candidates := &f.table, &f.candidates
@@ -134,7 +145,8 @@ func (f *finder) scanGeneric(text []byte, at, rank, n, found int) int {
 }
 
 // chooseOne considers the match at p of the distance given, and accepts it if it is worth its cost.
-// It is the reference of chooseAVX2.
+// It is the reference of chooseAVX2 and, together, of measureAVX512, scanChooseAVX512 and
+// emitAVX512.
 func (f *finder) chooseOne(text []byte, p, distance int) {
 	c := &f.choice
 	if p*literalCost < c.lastEnd && c.last >= 0 && int(f.matches[c.last].distance) == distance {

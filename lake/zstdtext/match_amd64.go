@@ -9,8 +9,13 @@ import (
 // hasAVX2 gates scanAVX2 and chooseAVX2.
 var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasBMI1 && cpu.X86.HasPOPCNT
 
-// vectorSpan is how many bytes scanAVX2 reads from the first of eight positions on, and half of
-// what chooseAVX2 reads from any.
+// hasAVX512 gates all functions named AVX512. LZCNT, which measureAVX512 uses too, is in every
+// processor with AVX-512.
+var hasAVX512 = hasAVX2 && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512VL &&
+	cpu.X86.HasAVX512BW && cpu.X86.HasAVX512CD && cpu.X86.HasAVX512VBMI
+
+// vectorSpan is how many bytes scanAVX2 reads from the first of eight positions on. It is half of
+// what scanChooseAVX512 reads from the first of 16, and chooseAVX2 from any.
 const vectorSpan = 16
 
 // scanAVX2 enters n positions, a multiple of eight, into the table, and lists the candidates among
@@ -20,7 +25,7 @@ const vectorSpan = 16
 //
 // It reads 16 bytes from the first of each eight positions on, so the last position has 15 bytes of
 // text after it (scanChunk sees to that). It writes up to eight candidates past the last one;
-// candidateCapacity has room for them. Indexes into the table are 16 bits of a hash, so they are
+// candidateCapacity has room for 16. Indexes into the table are 16 bits of a hash, so they are
 // within it.
 //
 // It needs AVX2 and POPCNT (hasAVX2). FuzzMatches compares it with scanGeneric.
@@ -41,8 +46,66 @@ func scanAVX2(text *byte, n int, pos uint32, table, candidates, last *uint32, la
 //go:noescape
 func chooseAVX2(text *byte, at int, candidates *uint32, n, limit int, matches *match, c *choice) int
 
-// Assembly relies on these offsets: a match is three 32-bit numbers.
+// measures has, by row, what measureAVX512 knows of the candidates of a chunk: where a match begins
+// and ends, what it would gain if it began at 0, all in units of cost, and its distance. If the end
+// was not found, the match begins at the candidate's position and ends at 0. scanChooseAVX512
+// replaces the gain by where an accepted match begins, or by 0.
+type measures [4][candidateCapacity]uint32
+
+// measureSpan is how many bytes measureAVX512 reads before and after a position.
+const measureSpan = 32
+
+// measureAVX512 sets m for n candidates of the chunk at offset at, whose positions in text are at
+// most limit.
+//
+// It reads and writes up to 15 elements past the n-th of candidates and of each row of m, for which
+// candidateCapacity has room. It reads text from measureSpan bytes before to measureSpan bytes
+// after each position and source. A candidate whose position is above limit, len(text) -
+// measureSpan, or whose source is below measureSpan is not read: offset measureSpan stands in for
+// both, so text has at least 2*measureSpan bytes, and no end is found for it.
+//
+// It needs the features of hasAVX512, and LZCNT. With scanChooseAVX512 and emitAVX512 it does what
+// chooseOne does; FuzzMatches compares them.
+//
+//go:noescape
+func measureAVX512(text *byte, candidates *uint32, n, at, limit int, m *measures)
+
+// scanState is a scan in progress: the next position, its rank in the chunk, how many positions are
+// left, a multiple of 16, and how many candidates were found. The last position has 31 bytes of
+// text after it.
+type scanState struct{ at, rank, left, found int }
+
+// scanChooseAVX512 continues the scan f.scan to its end, as scanGeneric would, and meanwhile
+// chooses among the measured candidates from i up to n, as chooseOne would, up to the first whose
+// end is not known. It returns that one's index, or n.
+//
+// It reads 32 bytes of text from the first of each 16 positions on; see scanState. It writes up to
+// 16 candidates past the last one, for which candidateCapacity has room. Indexes into the table are
+// 16 bits of a hash.
+//
+// It needs the features of hasAVX512. FuzzMatches compares it with scanGeneric and chooseOne.
+//
+//go:noescape
+func scanChooseAVX512(f *finder, text *byte, i, n int) int
+
+// emitAVX512 writes the matches that scanChooseAVX512 accepted among n measured candidates from i
+// on. last is the index of the last match so far and before is where it began, in units of cost,
+// when scanChooseAVX512 started: the first new match replaces it if it begins no later. It returns
+// the index of the last match.
+//
+// It compacts the rows of m in place, never past what it has read. It reads up to 16 elements past
+// the n-th of each row, for which candidateCapacity has room, and writes up to matchSlack
+// matches past the last one, for which parse keeps room.
+//
+// It needs the features of hasAVX512. FuzzMatches compares it with chooseOne.
+//
+//go:noescape
+func emitAVX512(m *measures, i, n, before int, matches *match, last int) int
+
+// Assembly relies on these offsets: the table is at the start of a finder, and a match is three
+// 32-bit numbers.
 var (
+	_ = [1]struct{}{}[unsafe.Offsetof(finder{}.table)]
 	_ = [1]struct{}{}[unsafe.Offsetof(match{}.start)]
 	_ = [1]struct{}{}[unsafe.Offsetof(match{}.end)-4]
 	_ = [1]struct{}{}[unsafe.Offsetof(match{}.distance)-8]
@@ -87,4 +150,38 @@ func (f *finder) choose(text []byte, at int, candidates []uint32) {
 		f.chooseOne(text, at+int(candidates[0]&rankMask), int(candidates[0]>>posShift))
 		candidates = candidates[1:]
 	}
+}
+
+// maxFastText is the longest text whose positions fit the 32-bit units of cost of assembly.
+const maxFastText = 1 << 28
+
+// parseFast does the work of parse on all chunks, if the machine has AVX-512 and the text has a
+// length for it.
+func (f *finder) parseFast(text []byte, from int) bool {
+	if !hasAVX512 || len(text) < 2*measureSpan || len(text) > maxFastText {
+		return false
+	}
+	// A chunk is scanned while matches are chosen among the candidates of the chunk before.
+	n := 0
+	for at := from; n > 0 || at <= len(text)-8; at += chunk {
+		if n > 0 {
+			measureAVX512(&text[0], &f.candidates[0], n, at-chunk, len(text)-measureSpan, &f.measures)
+		}
+		size := max(0, min(chunk, len(text)-7-at))
+		fast := max(0, min(size, len(text)-at-2*vectorSpan+1)) &^ 15
+		f.scan = scanState{at, 0, fast, 0}
+		for i := 0; ; i++ {
+			before := f.choice.lastStart
+			next := scanChooseAVX512(f, &text[0], i, n)
+			if next > i {
+				f.choice.last = emitAVX512(&f.measures, i, next-i, before, &f.matches[0], f.choice.last)
+			}
+			if i = next; i == n {
+				break
+			}
+			f.chooseOne(text, int(f.measures[0][i]/literalCost), int(f.measures[3][i]))
+		}
+		n = f.scanGeneric(text, at, fast, size-fast, f.scan.found)
+	}
+	return true
 }
