@@ -341,7 +341,14 @@ func (l *life) learn(r *running, e ended) {
 		if !r.cancelled || !strings.Contains(e.errs, "cancel") {
 			l.t.Errorf("%s: exit %d\n%s%s", r.id, e.code, e.out, e.errs)
 		}
-		return // nothing of a cancelled ingest is published
+		if strings.Contains(e.errs, "came too late") { // it had finished
+			out, errs, code := l.starter(l.t, "retire", "--lake", l.lake, "--dataset", r.key.dataset, "--batch", r.key.batch, "--wait")
+			if code != 0 {
+				l.t.Errorf("retire %v: exit %d\n%s%s", r.key, code, out, errs)
+			}
+			delete(l.model, r.key)
+		}
+		return // else nothing of a cancelled ingest is published
 	}
 	var res struct {
 		DatasetID uint32 `json:"dataset_id"`
