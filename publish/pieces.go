@@ -88,7 +88,9 @@ func retell(ctx context.Context, store blob.Store) (lost []string, err error) {
 	if _, err := c.Apply(ctx, store); err != nil && !errors.Is(err, errStale) { // else another publish came first
 		return nil, err
 	}
-	return lost, nil
+	// Other objects do not tell when batches began, so the pieces may be others. The version of
+	// before would stay damaged, and stop collections.
+	return lost, manifest.Drop(ctx, store, v.ID)
 }
 
 // damagedPieces returns the keys of those of a map's pieces that are missing or damaged.
