@@ -54,7 +54,14 @@ func retell(ctx context.Context, store blob.Store) (lost []string, err error) {
 			return nil, err
 		}
 		if len(keys) > 0 {
-			next.Batches[s.ID] = coveredBatches(ctx, store, v, s)
+			dead := map[manifest.BatchName]bool{}
+			for b, err := range v.DeadIn(ctx, s.ID) {
+				if err != nil {
+					return nil, err
+				}
+				dead[b.BatchName] = true
+			}
+			next.Batches[s.ID] = CoveredBatches(ctx, store, s, dead)
 			lost = append(lost, keys...)
 		}
 	}
@@ -88,9 +95,7 @@ func retell(ctx context.Context, store blob.Store) (lost []string, err error) {
 	if _, err := c.Apply(ctx, store); err != nil && !errors.Is(err, errStale) { // else another publish came first
 		return nil, err
 	}
-	// Other objects do not tell when batches began, so the pieces may be others. The version of
-	// before would stay damaged, and stop collections.
-	return lost, manifest.Drop(ctx, store, v.ID)
+	return lost, nil
 }
 
 // damagedPieces returns the keys of those of a map's pieces that are missing or damaged.
@@ -106,20 +111,12 @@ func damagedPieces(pieces iter.Seq2[string, error]) (keys []string, err error) {
 	return keys, nil
 }
 
-// coveredBatches yields the batches that a segment lists, and in the place of a union those of the
-// union. Those that are dead in v are left out.
-func coveredBatches(
-	ctx context.Context, store blob.Store, v *manifest.Version, s manifest.Segment,
+// CoveredBatches yields the batches that a segment lists, and in the place of a union those of the
+// union, without the dead ones. Starts are not known.
+func CoveredBatches(
+	ctx context.Context, store blob.Store, s manifest.Segment, dead map[manifest.BatchName]bool,
 ) iter.Seq2[manifest.Batch, error] {
 	return func(yield func(manifest.Batch, error) bool) {
-		dead := map[manifest.BatchName]bool{}
-		for b, err := range v.DeadIn(ctx, s.ID) {
-			if err != nil {
-				yield(manifest.Batch{}, err)
-				return
-			}
-			dead[b.BatchName] = true
-		}
 		var batches []manifest.Batch // of a dataset
 		flush := func() bool {
 			slices.SortFunc(batches, func(a, b manifest.Batch) int { return manifest.CompareNames(a.BatchName, b.BatchName) })

@@ -317,20 +317,3 @@ func DropLost(ctx context.Context, store blob.Store) (dropped []string, err erro
 	_, err = store.Put(ctx, Key, data, blob.Condition{IfMatch: etag})
 	return dropped, err
 }
-
-// Drop removes a version from the manifest, unless it is the current one or has a tag.
-func Drop(ctx context.Context, store blob.Store, id string) error {
-	m, etag, err := Read(ctx, store)
-	if err != nil || id == m.CurrentVersion || len(m.TagsOf(id)) > 0 {
-		return err
-	}
-	next := *m
-	next.Generation++
-	next.Versions = slices.DeleteFunc(slices.Clone(m.Versions), func(ref VersionRef) bool { return ref.ID == id })
-	data, err := next.encode()
-	if err != nil {
-		return err
-	}
-	_, err = store.Put(ctx, Key, data, blob.Condition{IfMatch: etag})
-	return err
-}

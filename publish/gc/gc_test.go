@@ -19,6 +19,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/manifest"
@@ -484,11 +485,12 @@ func TestCollectionDiesAnywhere(t *testing.T) {
 	}
 }
 
-// A damaged version, registry or list of batches stops a collection before it deletes.
+// A damaged manifest, version or registry stops a collection before it deletes. Beside a damaged
+// piece nothing is deleted that is needed.
 func TestDamageDeletesNothing(t *testing.T) {
 	prepared := blob.NewMemory()
 	used(t, prepared)
-	damaged := 0
+	stopped := 0
 	for info, err := range prepared.List(t.Context(), "") {
 		if err != nil {
 			t.Fatal(err)
@@ -508,8 +510,15 @@ func TestDamageDeletesNothing(t *testing.T) {
 		if _, err := store.Put(t.Context(), info.Key, data, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := gc.Collect(t.Context(), store, gc.Options{Keep: 10}); err != nil {
-			damaged++ // but for pieces that no kept state has
+		_, err = gc.Collect(t.Context(), store, gc.Options{Keep: 10})
+		piece := strings.Contains(info.Key, "/pieces/") || strings.HasPrefix(info.Key, "registry/domain64/")
+		if !piece {
+			stopped++
+			if !errors.Is(err, codec.ErrCorrupt) {
+				t.Errorf("damage to %s: %v", info.Key, err)
+			}
+		} else if err != nil && !errors.Is(err, codec.ErrCorrupt) {
+			t.Errorf("damage to %s: %v", info.Key, err)
 		}
 		after := objects(t, store, content...)
 		sane := blob.NewMemory()
@@ -521,8 +530,63 @@ func TestDamageDeletesNothing(t *testing.T) {
 			}
 		}
 	}
-	if damaged < 10 {
-		t.Errorf("%d damaged documents stopped a collection", damaged)
+	if stopped < 6 { // the manifest, three versions, two of the registry
+		t.Errorf("%d documents", stopped)
+	}
+}
+
+// Nothing mends pieces that only an earlier version needs. They stop no collection, which leaves
+// what the version needs.
+func TestLostPiecesOfAnEarlierVersion(t *testing.T) {
+	prepared := blob.NewMemory()
+	testlake.Ingest(t, prepared, "alpha", "b1", records("one", 20))
+	testlake.Ingest(t, prepared, "alpha", "b2", records("two", 20))
+	first := testlake.Publish(t, prepared).Version
+	if _, _, err := manifest.SetTag(t.Context(), prepared, "paper", first, false); err != nil {
+		t.Fatal(err)
+	}
+	pieces := objects(t, prepared, manifest.PiecesRoot)
+	for _, v := range []string{"three", "four"} {
+		testlake.Replace(t, prepared, "alpha", "b3", records(v, 20))
+		testlake.Publish(t, prepared)
+	}
+	want := urls(t, prepared, "")
+	newest := blob.NewMemory()
+	blobtest.Copy(t, prepared, newest)
+	if _, err := manifest.RemoveTag(t.Context(), newest, "paper"); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, newest, gc.Options{Keep: 1})
+	kept := objects(t, newest, manifest.PiecesRoot)
+	sane := blob.NewMemory()
+	blobtest.Copy(t, prepared, sane)
+	collect(t, sane, gc.Options{Keep: 1})
+	lost := 0
+	for key := range pieces {
+		if _, shared := kept[key]; shared {
+			continue
+		}
+		lost++
+		store := blob.NewMemory()
+		blobtest.Copy(t, prepared, store)
+		if err := store.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if res := collect(t, store, gc.Options{Keep: 1}); res.Deleted.Total().Objects == 0 {
+			t.Errorf("without %s nothing is deleted", key)
+		}
+		left := objects(t, store, content...)
+		for other := range objects(t, sane, content...) {
+			if _, ok := left[other]; !ok {
+				t.Errorf("without %s, %s is gone", key, other)
+			}
+		}
+		if got := urls(t, store, ""); !maps.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("without %s the newest version answers otherwise", key)
+		}
+	}
+	if lost == 0 {
+		t.Error("no piece is of the first version alone")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -35,8 +36,9 @@ type references struct {
 	pieces   map[string]bool // keys
 	// takedowns are the objects of the manifest's takedowns, and the deletion tables, by key.
 	takedowns map[string]bool
-	// anyTaken tells that it is not known which pieces of inputs are needed.
-	anyTaken bool
+	// anyTaken and anyPiece tell that it is not known which pieces of inputs, and of versions, are
+	// needed.
+	anyTaken, anyPiece bool
 	// records are the records, by batch.
 	records []record
 	// writing are batches whose objects are being written.
@@ -192,49 +194,50 @@ func (r *reader) held(ids []string) error {
 	return nil
 }
 
+// contents adds what a version refers to. If pieces of the version are lost, which nothing mends in
+// an earlier version, its segments tell its batches, and no piece of a version is deleted.
 func (r *reader) contents(v *manifest.Version) error {
 	r.refs.versions[v.ID] = true
 	for key, err := range v.PieceNames(r.ctx) {
-		if err != nil {
+		if errors.Is(err, codec.ErrCorrupt) {
+			r.refs.anyPiece = true
+		} else if err != nil {
 			return fmt.Errorf("version %s: %w", v.ID, err)
 		}
 		r.refs.pieces[key] = true
 	}
 	for _, s := range v.Segments {
 		r.refs.segments[s.ID] = true
-		if s.Dead != nil {
+		lists := []iter.Seq2[manifest.Batch, error]{}
+		if s.Dead != nil { // without the dead batches it cannot be built again
 			r.refs.takedowns[s.Dead.Table.Key] = true
-			if err := r.dead(v, s.ID); err != nil {
-				return err
-			}
+			lists = append(lists, v.DeadIn(r.ctx, s.ID))
 		}
-		// Versions share the lists of batches of the segments that they share. A version of format
-		// 1 has no such lists.
-		if root := s.BatchPieces.Root; root != "" {
-			if r.maps[root] {
-				continue
-			}
+		// Versions share the lists of batches of the segments that they share.
+		if root := s.BatchPieces.Root; root == "" || !r.maps[root] {
 			r.maps[root] = true
+			lists = append(lists, v.BatchesIn(r.ctx, s.ID))
 		}
-		for b, err := range v.BatchesIn(r.ctx, s.ID) {
+		for _, list := range lists {
+			err := r.batches(list)
+			if errors.Is(err, codec.ErrCorrupt) {
+				r.refs.anyPiece = true
+				err = r.batches(publish.CoveredBatches(r.ctx, r.store, s, nil))
+			}
 			if err != nil {
 				return fmt.Errorf("version %s: %w", v.ID, err)
-			}
-			if err := r.batch(&b); err != nil {
-				return err
 			}
 		}
 	}
 	return nil
 }
 
-// dead adds the dead batches of a segment, without which it cannot be built again.
-func (r *reader) dead(v *manifest.Version, id string) error {
-	for b, err := range v.DeadIn(r.ctx, id) {
-		if err != nil {
-			return fmt.Errorf("version %s: %w", v.ID, err)
+func (r *reader) batches(list iter.Seq2[manifest.Batch, error]) error {
+	for b, err := range list {
+		if err == nil {
+			err = r.batch(&b)
 		}
-		if err := r.batch(&b); err != nil {
+		if err != nil {
 			return err
 		}
 	}
@@ -437,7 +440,9 @@ func (r *references) has(ctx context.Context, key string, o object) (bool, error
 		}
 		replaced, err := r.replacedTree(ctx, key, o.name)
 		return !replaced, err
-	case VersionPieces, RegistryPieces, NumberPieces:
+	case VersionPieces:
+		return r.anyPiece || r.pieces[key], nil
+	case RegistryPieces, NumberPieces:
 		return r.pieces[key], nil
 	case Takedowns, TakedownPieces, Deletions:
 		return r.takedowns[key], nil
