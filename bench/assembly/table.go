@@ -33,6 +33,8 @@ var table = []row{
 	{routines: []string{"measureAVX512", "scanChooseAVX512", "emitAVX512"}, off: []edit{{"parseFast", "hasAVX512"}}, instead: "scanAVX2 and chooseAVX2", fuzz: "FuzzMatches"},
 	{routines: []string{"scanAVX2"}, off: []edit{{"scanChunk", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
 	{routines: []string{"chooseAVX2"}, off: []edit{{"choose", "hasAVX2"}}, instead: "Go", fuzz: "FuzzMatches", unless: []edit{{"parseFast", "hasAVX512"}}},
+	{routines: []string{"encodeBMI2"}, off: []edit{{"encodeAll", "hasBMI2"}}, instead: "Go", fuzz: "FuzzFrames"},
+	{routines: []string{"codesAVX512", "copyAVX2"}, off: []edit{{"setFast", "hasAVX512"}}, instead: "Go", fuzz: "FuzzFrames"},
 
 	// Canonical URLs. Texts are hashed alike by all that looks them up, so hashVector goes with its
 	// users.

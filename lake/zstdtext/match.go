@@ -50,8 +50,6 @@ const (
 	// candidateCapacity holds the candidates of a chunk and the 16 that assembly may write past
 	// them.
 	candidateCapacity = chunk + 16
-	// matchSlack is how many matches assembly may write past the last one.
-	matchSlack = 15
 )
 
 // A candidate is the distance of a match from posShift on and, in the bits of rankMask, the
@@ -100,9 +98,9 @@ func (f *finder) parse(text []byte, from int) []match {
 	if len(text)-from < minParse {
 		return nil
 	}
-	// A match worth its cost has at least minMatch bytes. What more there is, is scratch space of
-	// assembly.
-	if n := (len(text)-from)/minMatch + 2 + matchSlack; n > len(f.matches) {
+	// A match worth its cost has at least minMatch bytes. One more is scratch space of chooseAVX2,
+	// and sequences.setFast reads up to sequenceSlack past the last.
+	if n := (len(text)-from)/minMatch + 2 + sequenceSlack; n > len(f.matches) {
 		f.matches = make([]match, n)
 	}
 	f.last = 0

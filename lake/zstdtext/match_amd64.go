@@ -9,8 +9,8 @@ import (
 // hasAVX2 gates scanAVX2 and chooseAVX2.
 var hasAVX2 = cpu.X86.HasAVX2 && cpu.X86.HasBMI1 && cpu.X86.HasPOPCNT
 
-// hasAVX512 gates all functions named AVX512. LZCNT, which measureAVX512 uses too, is in every
-// processor with AVX-512.
+// hasAVX512 gates all functions named AVX512 and copyAVX2. LZCNT, which measureAVX512 uses too, is
+// in every processor with AVX-512.
 var hasAVX512 = hasAVX2 && cpu.X86.HasBMI2 && cpu.X86.HasAVX512F && cpu.X86.HasAVX512VL &&
 	cpu.X86.HasAVX512BW && cpu.X86.HasAVX512CD && cpu.X86.HasAVX512VBMI
 
@@ -94,7 +94,7 @@ func scanChooseAVX512(f *finder, text *byte, i, n int) int
 // the index of the last match.
 //
 // It compacts the rows of m in place, never past what it has read. It reads up to 16 elements past
-// the n-th of each row, for which candidateCapacity has room, and writes up to matchSlack
+// the n-th of each row, for which candidateCapacity has room, and writes up to sequenceSlack
 // matches past the last one, for which parse keeps room.
 //
 // It needs the features of hasAVX512. FuzzMatches compares it with chooseOne.

@@ -12,6 +12,8 @@ const minMatch = 3
 const (
 	// copyWidth is how many literals are copied in one step. Few runs of literals are longer.
 	copyWidth = 32
+	// sequenceSlack is how many sequences or matches assembly may read or write past the last one.
+	sequenceSlack = 15
 	// maxUnflushedBits is the most extra bits of a sequence for which the accumulator is not
 	// flushed before the states' bits: with those and seven bits left over they are at most 63, so
 	// that a shift can remove them.
@@ -112,8 +114,8 @@ func (q *sequences) reset(literals, n int) {
 	if literals > cap(q.literals) {
 		q.literals = make([]byte, literals)
 	}
-	if n > min(cap(q.bits), cap(q.codes)) {
-		q.bits, q.codes = make([]uint64, n+n/2), make([]uint32, n+n/2)
+	if n+sequenceSlack > min(cap(q.bits), cap(q.codes)) {
+		q.bits, q.codes = make([]uint64, n+n/2+sequenceSlack), make([]uint32, n+n/2+sequenceSlack)
 	}
 	q.literals, q.bits, q.codes = q.literals[:0], q.bits[:0], q.codes[:0]
 	q.ll.counts, q.of.counts, q.ml.counts = [64]uint32{}, [64]uint32{}, [64]uint32{}
@@ -127,8 +129,11 @@ func (q *sequences) reset(literals, n int) {
 func (q *sequences) set(text []byte, from int, matches []match, last uint32) uint32 {
 	q.reset(len(text)-from+copyWidth, len(matches))
 	lits, bits, codes := q.literals[:cap(q.literals)], q.bits[:len(matches)], q.codes[:len(matches)]
-	at, anchor := 0, from
-	for i := range matches {
+	i, at, anchor := q.setFast(text, from, matches, last)
+	if i > 0 {
+		last = uint32(matches[i-1].distance)
+	}
+	for ; i < len(matches); i++ {
 		m := &matches[i]
 		n := int(m.start) - anchor
 		if n <= copyWidth && anchor+copyWidth <= len(text) {
@@ -240,17 +245,40 @@ func (q *sequences) append(dst []byte) []byte {
 	return dst[:len(dst)+q.encode(dst[len(dst):cap(dst)])]
 }
 
+// sequenceBits is the state of encoding: of the three tables and of the output.
+type sequenceBits struct {
+	ll, ml, of uint32 // states
+	have       uint32 // number of bits in acc, less than eight after each sequence
+	acc        uint64
+	at         int // bytes written
+}
+
 // encode writes the bits of the sequences to buf, the last sequence first, and returns their size
 // in bytes.
 func (q *sequences) encode(buf []byte) int {
-	const stateMask = 1<<maxFSELog - 1
 	last := q.codes[len(q.codes)-1]
-	ll := q.ll.fse.initialState(last)
-	ml := q.ml.fse.initialState(last >> 8)
-	of := q.of.fse.initialState(last >> 16)
-	var acc uint64
-	have := uint32(0) // number of bits in acc, less than eight after each sequence
-	at := 0
+	b := sequenceBits{
+		ll: q.ll.fse.initialState(last),
+		ml: q.ml.fse.initialState(last >> 8),
+		of: q.of.fse.initialState(last >> 16),
+	}
+	q.encodeAll(buf, &b)
+	for _, end := range [...]struct {
+		bits uint32
+		n    uint
+	}{{b.ml, q.ml.fse.log}, {b.of, q.of.fse.log}, {b.ll, q.ll.fse.log}, {1, 1}} {
+		b.acc |= uint64(end.bits&(1<<end.n-1)) << b.have
+		b.have += uint32(end.n)
+	}
+	binary.LittleEndian.PutUint64(buf[b.at:], b.acc)
+	return b.at + int(b.have+7)/8
+}
+
+// encodeGeneric is encodeAll without assembly, the reference of encodeBMI2.
+func (q *sequences) encodeGeneric(buf []byte, b *sequenceBits) {
+	const stateMask = 1<<maxFSELog - 1
+	acc, have, at := b.acc, b.have, b.at
+	ll, ml, of := b.ll, b.ml, b.of
 	all := q.bits[:len(q.codes)]
 	for i := len(all) - 1; ; {
 		n := q.codes[i] >> 24
@@ -290,13 +318,5 @@ func (q *sequences) encode(buf []byte) int {
 		acc >>= have &^ 7 & 63
 		have &= 7
 	}
-	for _, end := range [...]struct {
-		bits uint32
-		n    uint
-	}{{ml, q.ml.fse.log}, {of, q.of.fse.log}, {ll, q.ll.fse.log}, {1, 1}} {
-		acc |= uint64(end.bits&(1<<end.n-1)) << have
-		have += uint32(end.n)
-	}
-	binary.LittleEndian.PutUint64(buf[at:], acc)
-	return at + int(have+7)/8
+	*b = sequenceBits{ll, ml, of, have, acc, at}
 }
