@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowmerge"
@@ -261,7 +260,7 @@ func mergeTask(
 	}
 	w := postings(p.DatasetID, p.Batch)
 	defer w.Close()
-	opt := partwriter.Options{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
+	opt := part.Options{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
 	written, err := rowmerge.Write(ctx, store, t.Prefixes, source, opt, w, report)
 	if err != nil {
 		return mergedRecord{}, err

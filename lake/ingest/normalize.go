@@ -16,7 +16,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/unwrap"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
 	"github.com/urlake/urlake/lake/raw/text"
@@ -751,7 +750,7 @@ func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 		bytesOf[p.Partition/width] += p.KeyBytes
 	}
 	for i := range rowsOf {
-		if partwriter.MaxPlainBytes(n.plan.Batch, rowsOf[i], bytesOf[i]) > part.RowGroupBytes {
+		if part.MaxPlainBytes(n.plan.Batch, rowsOf[i], bytesOf[i]) > part.RowGroupBytes {
 			return nil, false, nil
 		}
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowsort"
 )
@@ -162,7 +161,7 @@ type Written struct {
 // looked at. postings may be nil. report is called with the number of rows at intervals, in the
 // goroutine of the caller; an error of it ends the work. At most two parts are in opt.TempDir.
 func Write(
-	ctx context.Context, store blob.Store, prefixes []string, source Source, opt partwriter.Options,
+	ctx context.Context, store blob.Store, prefixes []string, source Source, opt part.Options,
 	postings Postings, report func(rows int64) error,
 ) (Written, error) {
 	if postings != nil {
@@ -180,7 +179,7 @@ func Write(
 			break
 		}
 		opt.Prefix = prefix
-		var w *partwriter.Writer
+		var w *part.Writer
 		if w, err = writePrefix(within, store, source, opt, &out.Rows, report); err != nil {
 			break
 		}
@@ -204,13 +203,13 @@ func Write(
 // writePrefix writes the rows of one domain_prefix to parts. The caller finishes the returned
 // writer, which stores the last of them. It adds the number of rows to rows.
 func writePrefix(
-	ctx context.Context, store blob.Store, source Source, opt partwriter.Options, rows *int64, report func(int64) error,
-) (*partwriter.Writer, error) {
+	ctx context.Context, store blob.Store, source Source, opt part.Options, rows *int64, report func(int64) error,
+) (*part.Writer, error) {
 	first, last, err := rowsort.PartitionsOf(opt.Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("domain prefix %q: %w", opt.Prefix, err)
 	}
-	w := partwriter.New(ctx, store, opt)
+	w := part.NewWriter(ctx, store, opt)
 	err = source(opt.Prefix, first, last, &countedRows{w, rows, report})
 	if err == nil {
 		err = w.End()
@@ -224,7 +223,7 @@ func writePrefix(
 
 // countedRows counts rows and calls report every progressEvery rows.
 type countedRows struct {
-	*partwriter.Writer
+	*part.Writer
 	rows   *int64
 	report func(int64) error
 }

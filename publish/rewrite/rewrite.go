@@ -36,7 +36,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowmerge"
 	"github.com/urlake/urlake/lake/rowsort"
@@ -512,7 +511,7 @@ func (w *work) merge(
 	}
 	collector := postings.NewCollector(w.job.DatasetID, w.job.Name(), w.opt.TempDir)
 	defer collector.Close()
-	opt := partwriter.Options{Dataset: w.job.DatasetID, Batch: w.job.Name(), TempDir: w.opt.TempDir}
+	opt := part.Options{Dataset: w.job.DatasetID, Batch: w.job.Name(), TempDir: w.opt.TempDir}
 	out, err := rowmerge.Write(w.ctx, w.store, t.Prefixes, source, opt, collector, w.report)
 	if err != nil {
 		return m, err

@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"slices"
@@ -7,7 +7,6 @@ import (
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/row"
 )
 
@@ -89,7 +88,7 @@ func (w *Writer) addUsualRows(rows []row.SortedRow) (done, added int, err error)
 	if suffix != &row.UsualSuffixes[row.HTTPSSuffix] {
 		scheme = &usualSchemes[row.HTTPSuffix]
 	}
-	host := w.texts[part.ColHost].last
+	host := w.texts[ColHost].last
 	originLen := scheme.size + len(host)
 	if originLen > len(scheme.text) {
 		return 0, 0, nil

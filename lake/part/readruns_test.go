@@ -1,4 +1,4 @@
-package partreader
+package part
 
 import (
 	"context"
@@ -11,8 +11,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/row"
 )
 
@@ -22,9 +20,9 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 77))
 		store := blob.NewMemory()
-		w := partwriter.New(ctx, store, partwriter.Options{
+		w := NewWriter(ctx, store, Options{
 			Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: t.TempDir(),
-			Limits: part.Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000},
+			Limits: Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000},
 		})
 		var keys [][]byte
 		for range 400 {
@@ -64,7 +62,7 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 			}
 			return data
 		}
-		var d part.DomainRuns
+		var d DomainRuns
 		for _, p := range parts {
 			for i := range p.Blocks {
 				b := &p.Blocks[i]
@@ -112,7 +110,7 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 			}
 		}
 	}
-	if _, err := NewDomainPlan(new(part.PageIndexBlock), 0, 0); err == nil {
+	if _, err := NewDomainPlan(new(PageIndexBlock), 0, 0); err == nil {
 		t.Error("no pages: no error")
 	}
 }
@@ -130,7 +128,7 @@ func FuzzDomainRuns(f *testing.F) {
 		dec := pageDecoders.Get().(*pageDecoder)
 		defer pageDecoders.Put(dec)
 		var want []string
-		var got part.DomainRuns
+		var got DomainRuns
 		okStrings := dec.appendStrings(&want, values, nil, n, 0, n)
 		if ok := dec.appendRuns(&got, values, n); ok != okStrings {
 			t.Fatalf("strings %v, runs %v", okStrings, ok)
@@ -157,7 +155,7 @@ func FuzzDomainRuns(f *testing.F) {
 func BenchmarkDomainRuns(b *testing.B) {
 	ctx := context.Background()
 	store := blob.NewMemory()
-	w := partwriter.New(ctx, store, partwriter.Options{
+	w := NewWriter(ctx, store, Options{
 		Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: b.TempDir(),
 	})
 	var key row.Key
@@ -193,7 +191,7 @@ func BenchmarkDomainRuns(b *testing.B) {
 		}
 		data = append(data, d)
 	}
-	var d part.DomainRuns
+	var d DomainRuns
 	for b.Loop() {
 		if err := plan.DomainRuns(&d, parts[0].Part.Key, data); err != nil {
 			b.Fatal(err)

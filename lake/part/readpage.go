@@ -1,4 +1,4 @@
-package partreader
+package part
 
 import (
 	"encoding/binary"
@@ -11,13 +11,12 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/row"
 )
 
 // encodedPage is a page as read from a part.
 type encodedPage struct {
-	col  part.Column
+	col  Column
 	file string // the part, for errors
 	off  int64  // of the page in the part
 	raw  []byte // header and data
@@ -27,7 +26,7 @@ type encodedPage struct {
 
 // corrupt is the error of a damaged page.
 func (p *encodedPage) corrupt(want, got any) error {
-	return codec.Corrupt(p.file, part.PageSection(p.col), p.off, want, got)
+	return codec.Corrupt(p.file, PageSection(p.col), p.off, want, got)
 }
 
 // pageDecoder decodes one page at a time.
@@ -54,7 +53,7 @@ var pageDecoders = sync.Pool{New: func() any {
 	// The capacity of the destination limits the output, so a page does not decompress to more than
 	// its header says, whatever the zstd frame claims.
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true),
-		zstd.WithDecoderMaxMemory(part.MaxPageBytes))
+		zstd.WithDecoderMaxMemory(MaxPageBytes))
 	if err != nil {
 		panic(err) // the options are constants
 	}
@@ -63,12 +62,12 @@ var pageDecoders = sync.Pool{New: func() any {
 
 // open verifies a page and returns its decompressed values, which are valid until the next page.
 // For an optional column, defined says which rows have a value; otherwise it is empty.
-func (d *pageDecoder) open(p *encodedPage) (values []byte, defined []bool, h part.PageHeader, err error) {
+func (d *pageDecoder) open(p *encodedPage) (values []byte, defined []bool, h PageHeader, err error) {
 	if got := codec.CRC32C(p.raw); got != p.sum {
 		return nil, nil, h, p.corrupt(fmt.Sprintf("crc32c %08x", p.sum), fmt.Sprintf("%08x", got))
 	}
-	if h, err = part.ReadPageHeader(p.raw, p.col, p.rows, p.file); err != nil {
-		return nil, nil, h, part.Rebase(err, p.off)
+	if h, err = ReadPageHeader(p.raw, p.col, p.rows, p.file); err != nil {
+		return nil, nil, h, Rebase(err, p.off)
 	}
 	defined = d.defined[:0]
 	if h.Levels > 0 {
@@ -100,18 +99,18 @@ func (d *pageDecoder) open(p *encodedPage) (values []byte, defined []bool, h par
 }
 
 // appendColumn appends rows [lo, hi) of a page to its column of dst.
-func (d *pageDecoder) appendColumn(dst *part.Columns, p *encodedPage, lo, hi int) error {
+func (d *pageDecoder) appendColumn(dst *Columns, p *encodedPage, lo, hi int) error {
 	values, defined, h, err := d.open(p)
 	if err != nil {
 		return err
 	}
 	n := p.rows - h.Nulls
 	switch p.col {
-	case part.ColDatasetID, part.ColPort:
+	case ColDatasetID, ColPort:
 		if len(values) != 4*n {
 			return p.corrupt(fmt.Sprintf("%d values of 4 bytes", n), len(values))
 		}
-	case part.ColDomainID, part.ColURLID, part.ColTS, part.ColSize:
+	case ColDomainID, ColURLID, ColTS, ColSize:
 		if len(values) != 8*n {
 			return p.corrupt(fmt.Sprintf("%d values of 8 bytes", n), len(values))
 		}
@@ -122,15 +121,15 @@ func (d *pageDecoder) appendColumn(dst *part.Columns, p *encodedPage, lo, hi int
 		return nil
 	}
 	switch p.col {
-	case part.ColDatasetID:
+	case ColDatasetID:
 		for i := lo; i < hi; i++ {
 			dst.DatasetID = append(dst.DatasetID, binary.LittleEndian.Uint32(values[4*i:]))
 		}
-	case part.ColDomainID:
+	case ColDomainID:
 		dst.DomainID = appendUint64s(dst.DomainID, values[8*lo:8*hi])
-	case part.ColURLID:
+	case ColURLID:
 		dst.URLID = appendUint64s(dst.URLID, values[8*lo:8*hi])
-	case part.ColPort:
+	case ColPort:
 		v := countTrue(defined[:lo])
 		for _, has := range defined[lo:hi] {
 			port := int32(-1)
@@ -142,7 +141,7 @@ func (d *pageDecoder) appendColumn(dst *part.Columns, p *encodedPage, lo, hi int
 			}
 			dst.Port = append(dst.Port, port)
 		}
-	case part.ColTS:
+	case ColTS:
 		first := len(dst.TS)
 		dst.TS, dst.HasTS = appendInt64s(dst.TS, values, defined, lo, hi), append(dst.HasTS, defined[lo:hi]...)
 		for i, micros := range dst.TS[first:] {
@@ -151,7 +150,7 @@ func (d *pageDecoder) appendColumn(dst *part.Columns, p *encodedPage, lo, hi int
 			}
 			dst.TS[first+i] = micros / 1000
 		}
-	case part.ColSize:
+	case ColSize:
 		dst.Size, dst.HasSize = appendInt64s(dst.Size, values, defined, lo, hi), append(dst.HasSize, defined[lo:hi]...)
 	}
 	return nil
@@ -260,11 +259,11 @@ func (d *pageDecoder) appendStrings(dst *[]string, values []byte, defined []bool
 		}
 		left -= suffix
 		if i >= from && i < to && (suffix > 0 || int(prefix) != last || i == from) {
-			if arena += int(prefix) + suffix; arena > part.MaxPageBytes {
+			if arena += int(prefix) + suffix; arena > MaxPageBytes {
 				return false
 			}
 		}
-		if last = int(prefix) + suffix; last > part.MaxPageBytes {
+		if last = int(prefix) + suffix; last > MaxPageBytes {
 			return false
 		}
 	}

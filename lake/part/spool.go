@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
 )
 
 // spool holds the open part until its digest, and so its key, is known. The first row group stays
@@ -69,15 +68,15 @@ func (s *spool) toFile(dir string) (free [][]byte, err error) {
 
 // check reads the temporary file back and compares its page index with the one that was written, so
 // that a faulty disk is noticed before a reader depends on the part.
-func (s *spool) check(want []part.PageIndexBlock) error {
+func (s *spool) check(want []PageIndexBlock) error {
 	if s.file == nil {
 		return nil
 	}
-	got, err := part.BuildPageIndex(s.file, s.size, "temporary file")
+	got, err := BuildPageIndex(s.file, s.size, "temporary file")
 	if err != nil {
 		return err
 	}
-	same := func(a, b part.PageIndexBlock) bool { return bytes.Equal(a.Append(nil), b.Append(nil)) }
+	same := func(a, b PageIndexBlock) bool { return bytes.Equal(a.Append(nil), b.Append(nil)) }
 	if !slices.EqualFunc(got, want, same) {
 		return codec.Corrupt("temporary file", "pages", -1, "the pages that were written", "others")
 	}

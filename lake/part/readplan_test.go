@@ -1,4 +1,4 @@
-package partreader
+package part
 
 import (
 	"bytes"
@@ -10,27 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/part/parttest"
-	"github.com/urlake/urlake/lake/partwriter"
-	"github.com/urlake/urlake/lake/row"
 )
 
-// writeParts writes rows and returns the parts and the store that has them.
-func writeParts(tb testing.TB, rows []row.Row, lim part.Limits) (*blob.Memory, []part.Written) {
-	tb.Helper()
-	store := blob.NewMemory()
-	w := partwriter.New(context.Background(), store, partwriter.Options{
-		Dataset: parttest.Dataset, Batch: parttest.Batch, Prefix: lake.AnyPrefix, TempDir: tb.TempDir(), Limits: lim,
-	})
-	return store, parttest.Write(tb, w, rows)
-}
-
 // sameStarts reports whether the pages of two blocks have the same rows.
-func sameStarts(a, b part.PageIndexBlock) bool {
+func sameStarts(a, b PageIndexBlock) bool {
 	if a.Pages() != b.Pages() {
 		return false
 	}
@@ -43,15 +28,15 @@ func sameStarts(a, b part.PageIndexBlock) bool {
 }
 
 // readRange reads rows [from, to) of a part as lookups do, with one plan for each block.
-func readRange(t *testing.T, store blob.Store, p part.Written, from, to int64) []parttest.FileRow {
+func readRange(t *testing.T, store blob.Store, p Written, from, to int64) []fileRow {
 	t.Helper()
-	got := new(part.Columns)
+	got := new(Columns)
 	var row int64 // of the part
 	for i := range p.Blocks {
 		b := &p.Blocks[i]
 		lo, hi := max(from, row), min(to, row+b.Rows())
 		if lo < hi {
-			plan, err := NewPlan(b, b.FirstRow+lo-row, hi-lo, parttest.AllColumns...)
+			plan, err := NewPlan(b, b.FirstRow+lo-row, hi-lo, allColumns...)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -69,16 +54,16 @@ func readRange(t *testing.T, store blob.Store, p part.Written, from, to int64) [
 		}
 		row += b.Rows()
 	}
-	return parttest.ColumnRows(got)
+	return columnRows(got)
 }
 
 func TestPageReaderAgreesWithParquetGo(t *testing.T) {
 	rng := rand.New(rand.NewPCG(20, 1))
-	for _, tc := range parttest.Cases() {
+	for _, tc := range writerCases() {
 		t.Run(tc.Name, func(t *testing.T) {
 			store, parts := writeParts(t, tc.Rows, tc.Limits)
 			for _, p := range parts {
-				want := parttest.ReadParquetGo(t, parttest.Bytes(t, store, p))
+				want := readParquetGo(t, partBytes(t, store, p))
 				n := int64(len(want))
 				if diff := cmp.Diff(want, readRange(t, store, p, 0, n)); diff != "" {
 					t.Fatalf("all rows (-parquet-go +page reader):\n%s", diff)
@@ -96,39 +81,39 @@ func TestPageReaderAgreesWithParquetGo(t *testing.T) {
 }
 
 func TestReadColumnsFillsOnlyRequestedColumns(t *testing.T) {
-	rows := parttest.Rows(21, 3000, parttest.SomeNull)
-	store, parts := writeParts(t, rows, part.Limits{})
+	rows := testRows(21, 3000, someNull)
+	store, parts := writeParts(t, rows, Limits{})
 	p := parts[0]
 	b := &p.Blocks[0]
-	want := parttest.FileRows(rows)
-	for _, cols := range [][]part.Column{
-		{part.ColHost, part.ColTS, part.ColScheme, part.ColPort, part.ColPathQuery},
-		{part.ColDomain, part.ColTS, part.ColSize},
-		{part.ColPort}, {part.ColScheme}, {part.ColPort, part.ColScheme}, {part.ColURLID, part.ColURLID}, nil,
+	want := fileRows(rows)
+	for _, cols := range [][]Column{
+		{ColHost, ColTS, ColScheme, ColPort, ColPathQuery},
+		{ColDomain, ColTS, ColSize},
+		{ColPort}, {ColScheme}, {ColPort, ColScheme}, {ColURLID, ColURLID}, nil,
 	} {
 		got, err := ReadColumns(context.Background(), store, p.Part.Key, b, 2000, 100, cols...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		expect := &part.Columns{Rows: 100}
+		expect := &Columns{Rows: 100}
 		for _, r := range want[2000:2100] {
 			for _, c := range slices.Compact(slices.Clone(cols)) {
 				switch c {
-				case part.ColHost:
+				case ColHost:
 					expect.Host = append(expect.Host, r.Host)
-				case part.ColTS:
+				case ColTS:
 					expect.TS, expect.HasTS = append(expect.TS, r.TS), append(expect.HasTS, r.HasTS)
-				case part.ColSize:
+				case ColSize:
 					expect.Size, expect.HasSize = append(expect.Size, r.Size), append(expect.HasSize, r.HasSize)
-				case part.ColScheme:
+				case ColScheme:
 					expect.Scheme = append(expect.Scheme, r.Scheme)
-				case part.ColPort:
+				case ColPort:
 					expect.Port = append(expect.Port, r.Port)
-				case part.ColPathQuery:
+				case ColPathQuery:
 					expect.PathQuery = append(expect.PathQuery, r.PathQuery)
-				case part.ColDomain:
+				case ColDomain:
 					expect.Domain = append(expect.Domain, r.Domain)
-				case part.ColURLID:
+				case ColURLID:
 					expect.URLID = append(expect.URLID, r.URLID)
 				}
 			}
@@ -140,10 +125,10 @@ func TestReadColumnsFillsOnlyRequestedColumns(t *testing.T) {
 }
 
 func TestPlanHasOneRangeForEachColumn(t *testing.T) {
-	rows := parttest.Rows(22, 4000, parttest.SomeNull)
-	_, parts := writeParts(t, rows, part.Limits{PageRows: 64})
+	rows := testRows(22, 4000, someNull)
+	_, parts := writeParts(t, rows, Limits{PageRows: 64})
 	b := &parts[0].Blocks[0]
-	plan, err := NewPlan(b, 1000, 100, part.ColTS, part.ColPathQuery, part.ColPort, part.ColHost, part.ColScheme)
+	plan, err := NewPlan(b, 1000, 100, ColTS, ColPathQuery, ColPort, ColHost, ColScheme)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,11 +143,11 @@ func TestPlanHasOneRangeForEachColumn(t *testing.T) {
 	for _, bad := range [][2]int64{
 		{-1, 5}, {0, 0}, {0, -1}, {0, b.Rows() + 1}, {b.Rows(), 1}, {5, 1 << 62}, {-1 << 63, 1},
 	} {
-		if _, err := NewPlan(b, bad[0], bad[1], part.ColHost); err == nil {
+		if _, err := NewPlan(b, bad[0], bad[1], ColHost); err == nil {
 			t.Errorf("rows %v planned", bad)
 		}
 	}
-	for _, c := range []part.Column{-1, part.Column(part.NumColumns)} {
+	for _, c := range []Column{-1, Column(NumColumns)} {
 		if _, err := NewPlan(b, 0, 1, c); err == nil {
 			t.Errorf("%v planned", c)
 		}
@@ -170,8 +155,8 @@ func TestPlanHasOneRangeForEachColumn(t *testing.T) {
 }
 
 func TestDecodeRejectsOtherBytesThanPlanned(t *testing.T) {
-	_, parts := writeParts(t, parttest.SameSite(10), part.Limits{})
-	plan, err := NewPlan(&parts[0].Blocks[0], 0, 10, part.ColHost, part.ColPathQuery)
+	_, parts := writeParts(t, sameSite(10), Limits{})
+	plan, err := NewPlan(&parts[0].Blocks[0], 0, 10, ColHost, ColPathQuery)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,21 +170,21 @@ func TestDecodeRejectsOtherBytesThanPlanned(t *testing.T) {
 }
 
 // smallPart is a part of a few rows with all kinds of pages.
-func smallPart(tb testing.TB) (*blob.Memory, part.Written, []byte) {
-	store, parts := writeParts(tb, parttest.Rows(23, 12, parttest.SomeNull), part.Limits{PageRows: 5})
-	return store, parts[0], parttest.Bytes(tb, store, parts[0])
+func smallPart(tb testing.TB) (*blob.Memory, Written, []byte) {
+	store, parts := writeParts(tb, testRows(23, 12, someNull), Limits{PageRows: 5})
+	return store, parts[0], partBytes(tb, store, parts[0])
 }
 
 func TestFlippedBitsInAPartAreNoticed(t *testing.T) {
 	t.Parallel()
 	_, p, data := smallPart(t)
-	want := parttest.ReadParquetGo(t, data)
+	want := readParquetGo(t, data)
 	b := &p.Blocks[0]
-	plan, err := NewPlan(b, 0, b.Rows(), parttest.AllColumns...)
+	plan, err := NewPlan(b, 0, b.Rows(), allColumns...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := b.PageOffset(part.Column(part.NumColumns-1), b.Pages())
+	end := b.PageOffset(Column(NumColumns-1), b.Pages())
 	for i := range data {
 		for bit := range 8 {
 			data[i] ^= 1 << bit
@@ -208,7 +193,7 @@ func TestFlippedBitsInAPartAreNoticed(t *testing.T) {
 				ranges = append(ranges, data[r.Offset:r.Offset+r.Bytes])
 			}
 			got, err := plan.Decode("part", ranges)
-			inPages := i >= len(part.ParquetMagic) && int64(i) < end
+			inPages := i >= len(ParquetMagic) && int64(i) < end
 			var c *codec.CorruptError
 			switch {
 			case inPages && !errors.As(err, &c):
@@ -217,11 +202,11 @@ func TestFlippedBitsInAPartAreNoticed(t *testing.T) {
 				t.Fatalf("byte %d bit %d reported as %v", i, bit, c)
 			case !inPages && err != nil:
 				t.Fatalf("byte %d bit %d is outside the pages: %v", i, bit, err)
-			case !inPages && !cmp.Equal(want, parttest.ColumnRows(got)):
+			case !inPages && !cmp.Equal(want, columnRows(got)):
 				t.Fatalf("byte %d bit %d changed rows", i, bit)
 			}
 			// BuildPageIndex notices damage that Parquet's checksums cover, and never panics.
-			blocks, err := part.BuildPageIndex(bytes.NewReader(data), int64(len(data)), "part")
+			blocks, err := BuildPageIndex(bytes.NewReader(data), int64(len(data)), "part")
 			if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 				t.Fatalf("byte %d bit %d: %v", i, bit, err)
 			} else if err == nil && !slices.EqualFunc(blocks, p.Blocks, sameStarts) {
@@ -240,22 +225,22 @@ func TestReadColumnsOfAShortObjectFails(t *testing.T) {
 		if _, err := store.Put(ctx, "short", data[:n], blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
-		_, err := ReadColumns(ctx, store, "short", b, 0, b.Rows(), part.ColExtras)
-		if whole := int64(n) >= b.PageOffset(part.ColExtras, b.Pages()); whole != (err == nil) {
+		_, err := ReadColumns(ctx, store, "short", b, 0, b.Rows(), ColExtras)
+		if whole := int64(n) >= b.PageOffset(ColExtras, b.Pages()); whole != (err == nil) {
 			t.Fatalf("%d bytes: %v", n, err)
 		}
 	}
-	if _, err := ReadColumns(ctx, store, "absent", b, 0, 1, part.ColHost); !errors.Is(err, blob.ErrNotExist) {
+	if _, err := ReadColumns(ctx, store, "absent", b, 0, 1, ColHost); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("absent part: %v", err)
 	}
 }
 
 func BenchmarkReadPage(b *testing.B) {
-	rows := parttest.RealRows(b)
-	store, parts := writeParts(b, rows, part.Limits{})
+	rows := realRows(b)
+	store, parts := writeParts(b, rows, Limits{})
 	p := parts[0]
-	data := parttest.Bytes(b, store, p)
-	cols := []part.Column{part.ColScheme, part.ColPort, part.ColHost, part.ColTS, part.ColPathQuery}
+	data := partBytes(b, store, p)
+	cols := []Column{ColScheme, ColPort, ColHost, ColTS, ColPathQuery}
 	rng := rand.New(rand.NewPCG(30, 1))
 	b.Run("decode 100 rows", func(b *testing.B) {
 		b.ReportAllocs()
@@ -296,7 +281,7 @@ func BenchmarkReadPage(b *testing.B) {
 			for i := range p.Blocks {
 				block := &p.Blocks[i]
 				first, n := block.FirstRow, block.Rows()
-				_, err := ReadColumns(b.Context(), store, p.Part.Key, block, first, n, parttest.AllColumns...)
+				_, err := ReadColumns(b.Context(), store, p.Part.Key, block, first, n, allColumns...)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -308,7 +293,7 @@ func BenchmarkReadPage(b *testing.B) {
 		enc := p.Blocks[0].Append(nil)
 		b.SetBytes(int64(len(enc)))
 		for b.Loop() {
-			if _, err := part.DecodePageIndexBlock(enc, "parts.idx"); err != nil {
+			if _, err := DecodePageIndexBlock(enc, "parts.idx"); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -1,4 +1,4 @@
-package partreader
+package part
 
 import (
 	"encoding/binary"
@@ -14,14 +14,12 @@ import (
 	"github.com/parquet-go/parquet-go/encoding/delta"
 
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/part/parttest"
 	"github.com/urlake/urlake/lake/zstdtext"
 )
 
 // onePage is a block of one page of rows rows of col, with the checksum of raw.
-func onePage(col part.Column, rows int, raw []byte) *part.PageIndexBlock {
-	b := &part.NewPageIndex(0, []int64{0, int64(rows)})[0]
+func onePage(col Column, rows int, raw []byte) *PageIndexBlock {
+	b := &NewPageIndex(0, []int64{0, int64(rows)})[0]
 	b.SetPage(col, 0, 4, int64(len(raw)), codec.CRC32C(raw))
 	return b
 }
@@ -30,17 +28,17 @@ func onePage(col part.Column, rows int, raw []byte) *part.PageIndexBlock {
 func FuzzDecodePage(f *testing.F) {
 	_, p, data := smallPart(f)
 	b := &p.Blocks[0]
-	for c := range part.Column(part.NumColumns) {
+	for c := range Column(NumColumns) {
 		for i := range b.Pages() {
 			rows := uint16(b.PageStart(i+1) - b.PageStart(i))
 			f.Add(uint8(c), rows, uint16(1), uint16(2), data[b.PageOffset(c, i):b.PageOffset(c, i+1)])
 		}
 	}
 	f.Fuzz(func(t *testing.T, col uint8, rows, from, n uint16, raw []byte) {
-		if int(col) >= part.NumColumns || len(raw) == 0 {
+		if int(col) >= NumColumns || len(raw) == 0 {
 			return
 		}
-		c := part.Column(col)
+		c := Column(col)
 		plan, err := NewPlan(onePage(c, int(rows), raw), int64(from), int64(n), c)
 		if err != nil {
 			return
@@ -59,23 +57,23 @@ func FuzzDecodePage(f *testing.F) {
 }
 
 // page encodes a page of numbers with a correct Parquet checksum.
-func page(h part.PageHeader, rows int, body []byte) []byte {
-	return parttest.Page(h, rows, part.EncodingPlain, body)
+func page(h PageHeader, rows int, body []byte) []byte {
+	return testPage(h, rows, EncodingPlain, body)
 }
 
 // stringsPage builds a page of text as DELTA_BYTE_ARRAY.
 func stringsPage(prefixes, suffixes []int32, text string) []byte {
 	body := append(slices.Concat(deltaPacked(prefixes...), deltaPacked(suffixes...)), text...)
-	return parttest.Page(part.PageHeader{Uncompressed: len(body)}, len(prefixes), part.EncodingDeltaByteArray, body)
+	return testPage(PageHeader{Uncompressed: len(body)}, len(prefixes), EncodingDeltaByteArray, body)
 }
 
 // longStrings is a page of n strings of nearly MaxPageBytes each, of which no two are equal.
 func longStrings(n int) []byte {
 	prefixes, suffixes := make([]int32, n), make([]int32, n)
-	text := strings.Repeat("a", part.MaxPageBytes/2) + strings.Repeat("b", n-1)
-	suffixes[0] = part.MaxPageBytes / 2
+	text := strings.Repeat("a", MaxPageBytes/2) + strings.Repeat("b", n-1)
+	suffixes[0] = MaxPageBytes / 2
 	for i := 1; i < n; i++ {
-		prefixes[i], suffixes[i] = part.MaxPageBytes/2-1, 1
+		prefixes[i], suffixes[i] = MaxPageBytes/2-1, 1
 	}
 	return stringsPage(prefixes, suffixes, text)
 }
@@ -88,100 +86,100 @@ func TestPagesThatDisagreeWithTheirHeaderAreRejected(t *testing.T) {
 		return b
 	}
 	for name, tc := range map[string]struct {
-		col  part.Column
+		col  Column
 		rows int
 		raw  []byte
 		ok   bool
 	}{
-		"numbers": {part.ColDatasetID, 2, page(
-			part.PageHeader{Uncompressed: 8}, 2, u32(1, 2),
+		"numbers": {ColDatasetID, 2, page(
+			PageHeader{Uncompressed: 8}, 2, u32(1, 2),
 		), true},
-		"too few numbers": {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 4}, 2, u32(1)), false},
-		"too many numbers": {part.ColDatasetID, 2, page(
-			part.PageHeader{Uncompressed: 12}, 2, u32(1, 2, 3),
+		"too few numbers": {ColDatasetID, 2, page(PageHeader{Uncompressed: 4}, 2, u32(1)), false},
+		"too many numbers": {ColDatasetID, 2, page(
+			PageHeader{Uncompressed: 12}, 2, u32(1, 2, 3),
 		), false},
-		"other rows than the index": {part.ColDatasetID, 2, page(part.PageHeader{Uncompressed: 4}, 1, u32(1)), false},
-		"wrong uncompressed size": {part.ColDatasetID, 2, page(
-			part.PageHeader{Uncompressed: 9}, 2, u32(1, 2),
+		"other rows than the index": {ColDatasetID, 2, page(PageHeader{Uncompressed: 4}, 1, u32(1)), false},
+		"wrong uncompressed size": {ColDatasetID, 2, page(
+			PageHeader{Uncompressed: 9}, 2, u32(1, 2),
 		), false},
-		"not zstd": {part.ColDatasetID, 2, page(
-			part.PageHeader{Uncompressed: 8, Zstd: true}, 2, u32(1, 2),
+		"not zstd": {ColDatasetID, 2, page(
+			PageHeader{Uncompressed: 8, Zstd: true}, 2, u32(1, 2),
 		), false},
-		"zstd where there is none": {part.ColURLID, 1, page(
-			part.PageHeader{Uncompressed: 8, Zstd: true}, 1, new(zstdtext.Encoder).Append(nil, nil, make([]byte, 8)),
+		"zstd where there is none": {ColURLID, 1, page(
+			PageHeader{Uncompressed: 8, Zstd: true}, 1, new(zstdtext.Encoder).Append(nil, nil, make([]byte, 8)),
 		), false},
-		"nulls in a required column": {part.ColDatasetID, 2, page(
-			part.PageHeader{Uncompressed: 4, Nulls: 1}, 2, u32(1),
+		"nulls in a required column": {ColDatasetID, 2, page(
+			PageHeader{Uncompressed: 4, Nulls: 1}, 2, u32(1),
 		), false},
-		"levels in a required column": {part.ColDatasetID, 2, page(
-			part.PageHeader{Uncompressed: 10, Levels: 2}, 2, append([]byte{4, 1}, u32(1, 2)...),
+		"levels in a required column": {ColDatasetID, 2, page(
+			PageHeader{Uncompressed: 10, Levels: 2}, 2, append([]byte{4, 1}, u32(1, 2)...),
 		), false},
-		"strings": {part.ColHost, 3, stringsPage([]int32{0, 1, 2}, []int32{1, 1, 0}, "ab"), true},
-		"plain strings": {part.ColHost, 1, page(
-			part.PageHeader{Uncompressed: 5}, 1, append(u32(1), 'a'),
+		"strings": {ColHost, 3, stringsPage([]int32{0, 1, 2}, []int32{1, 1, 0}, "ab"), true},
+		"plain strings": {ColHost, 1, page(
+			PageHeader{Uncompressed: 5}, 1, append(u32(1), 'a'),
 		), false},
-		"delta of numbers": {part.ColDatasetID, 1, parttest.Page(
-			part.PageHeader{Uncompressed: 4}, 1, part.EncodingDeltaByteArray, u32(1),
+		"delta of numbers": {ColDatasetID, 1, testPage(
+			PageHeader{Uncompressed: 4}, 1, EncodingDeltaByteArray, u32(1),
 		), false},
-		"a suffix too long":       {part.ColHost, 2, stringsPage([]int32{0, 0}, []int32{1, 2}, "ab"), false},
-		"a prefix of the first":   {part.ColHost, 1, stringsPage([]int32{1}, []int32{1}, "a"), false},
-		"a prefix too long":       {part.ColHost, 2, stringsPage([]int32{0, 2}, []int32{1, 1}, "ab"), false},
-		"a prefix below zero":     {part.ColHost, 2, stringsPage([]int32{0, -1}, []int32{1, 1}, "ab"), false},
-		"a suffix below zero":     {part.ColHost, 2, stringsPage([]int32{0, 1}, []int32{2, -1}, "a"), false},
-		"a string of 2 GiB":       {part.ColHost, 1, stringsPage([]int32{0}, []int32{math.MaxInt32}, ""), false},
-		"bytes after the strings": {part.ColHost, 1, stringsPage([]int32{0}, []int32{1}, "ab"), false},
-		"strings of 16 TiB":       {part.ColHost, 1 << 20, longStrings(1 << 20), false},
-		"more lengths than rows": {part.ColHost, 1, parttest.Page(
-			part.PageHeader{Uncompressed: 17}, 1, part.EncodingDeltaByteArray,
+		"a suffix too long":       {ColHost, 2, stringsPage([]int32{0, 0}, []int32{1, 2}, "ab"), false},
+		"a prefix of the first":   {ColHost, 1, stringsPage([]int32{1}, []int32{1}, "a"), false},
+		"a prefix too long":       {ColHost, 2, stringsPage([]int32{0, 2}, []int32{1, 1}, "ab"), false},
+		"a prefix below zero":     {ColHost, 2, stringsPage([]int32{0, -1}, []int32{1, 1}, "ab"), false},
+		"a suffix below zero":     {ColHost, 2, stringsPage([]int32{0, 1}, []int32{2, -1}, "a"), false},
+		"a string of 2 GiB":       {ColHost, 1, stringsPage([]int32{0}, []int32{math.MaxInt32}, ""), false},
+		"bytes after the strings": {ColHost, 1, stringsPage([]int32{0}, []int32{1}, "ab"), false},
+		"strings of 16 TiB":       {ColHost, 1 << 20, longStrings(1 << 20), false},
+		"more lengths than rows": {ColHost, 1, testPage(
+			PageHeader{Uncompressed: 17}, 1, EncodingDeltaByteArray,
 			slices.Concat(deltaPacked(0, 0), deltaPacked(0, 0)),
 		), false},
-		"half of the lengths": {part.ColHost, 1, parttest.Page(
-			part.PageHeader{Uncompressed: 5}, 1, part.EncodingDeltaByteArray, deltaPacked(0),
+		"half of the lengths": {ColHost, 1, testPage(
+			PageHeader{Uncompressed: 5}, 1, EncodingDeltaByteArray, deltaPacked(0),
 		), false},
-		"levels": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 6, Levels: 2, Nulls: 2}, 3, append([]byte{3, 2}, u32(80)...),
+		"levels": {ColPort, 3, page(
+			PageHeader{Uncompressed: 6, Levels: 2, Nulls: 2}, 3, append([]byte{3, 2}, u32(80)...),
 		), true},
-		"runs of levels": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 8, Levels: 4, Nulls: 2}, 3, append([]byte{4, 0, 2, 1}, u32(80)...),
+		"runs of levels": {ColPort, 3, page(
+			PageHeader{Uncompressed: 8, Levels: 4, Nulls: 2}, 3, append([]byte{4, 0, 2, 1}, u32(80)...),
 		), true},
-		"all null": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 0},
+		"all null": {ColPort, 3, page(
+			PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 0},
 		), true},
-		"a wrong number of nulls": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 10, Levels: 2, Nulls: 1}, 3, append([]byte{3, 2}, u32(80, 81)...),
+		"a wrong number of nulls": {ColPort, 3, page(
+			PageHeader{Uncompressed: 10, Levels: 2, Nulls: 1}, 3, append([]byte{3, 2}, u32(80, 81)...),
 		), false},
-		"too few levels": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{4, 0},
+		"too few levels": {ColPort, 3, page(
+			PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{4, 0},
 		), false},
-		"too many levels": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{8, 0},
+		"too many levels": {ColPort, 3, page(
+			PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{8, 0},
 		), false},
-		"a level of two": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 2},
+		"a level of two": {ColPort, 3, page(
+			PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 2},
 		), false},
-		"an empty run": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{0, 0, 6, 0},
+		"an empty run": {ColPort, 3, page(
+			PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{0, 0, 6, 0},
 		), false},
-		"more levels than there are": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{6, 0, 6, 0},
+		"more levels than there are": {ColPort, 3, page(
+			PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{6, 0, 6, 0},
 		), false},
-		"groups past the end": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 3, Levels: 3, Nulls: 3}, 3, []byte{5, 0, 0},
+		"groups past the end": {ColPort, 3, page(
+			PageHeader{Uncompressed: 3, Levels: 3, Nulls: 3}, 3, []byte{5, 0, 0},
 		), false},
-		"no levels": {part.ColPort, 3, page(
-			part.PageHeader{Uncompressed: 12}, 3, u32(1, 2, 3),
+		"no levels": {ColPort, 3, page(
+			PageHeader{Uncompressed: 12}, 3, u32(1, 2, 3),
 		), false},
-		"a negative port": {part.ColPort, 1, page(
-			part.PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(0xffffffff)...),
+		"a negative port": {ColPort, 1, page(
+			PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(0xffffffff)...),
 		), false},
-		"a port too high": {part.ColPort, 1, page(
-			part.PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(1<<16)...),
+		"a port too high": {ColPort, 1, page(
+			PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(1<<16)...),
 		), false},
-		"a time in whole milliseconds": {part.ColTS, 1, page(
-			part.PageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2000, 0)...),
+		"a time in whole milliseconds": {ColTS, 1, page(
+			PageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2000, 0)...),
 		), true},
-		"a part of a millisecond": {part.ColTS, 1, page(
-			part.PageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2001, 0)...),
+		"a part of a millisecond": {ColTS, 1, page(
+			PageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2001, 0)...),
 		), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +283,7 @@ func FuzzAppendStrings(f *testing.F) {
 
 func BenchmarkAppendStrings(b *testing.B) {
 	var paths []string
-	for _, r := range parttest.RealRows(b)[:part.PageRows] {
+	for _, r := range realRows(b)[:PageRows] {
 		paths = append(paths, r.PathQuery)
 	}
 	values := stringsBody(paths)

@@ -1,6 +1,6 @@
 // Long file: all tests write the same cases and read them back with three readers.
 
-package partwriter
+package part
 
 import (
 	"bytes"
@@ -27,23 +27,26 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/part/parttest"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-func testOptions(tb testing.TB, lim part.Limits) Options {
+func testOptions(tb testing.TB, lim Limits) Options {
 	return Options{
-		Dataset: parttest.Dataset, Batch: parttest.Batch, Prefix: lake.AnyPrefix, TempDir: tb.TempDir(), Limits: lim,
+		Dataset: testDataset, Batch: testBatch, Prefix: lake.AnyPrefix, TempDir: tb.TempDir(), Limits: lim,
 	}
 }
 
 // writeParts writes rows and returns the parts and the store that has them.
-func writeParts(tb testing.TB, rows []row.Row, opt Options) (*blob.Memory, []part.Written) {
+func writeParts(tb testing.TB, rows []row.Row, lim Limits) (*blob.Memory, []Written) {
+	tb.Helper()
+	return writeWith(tb, rows, testOptions(tb, lim))
+}
+
+func writeWith(tb testing.TB, rows []row.Row, opt Options) (*blob.Memory, []Written) {
 	tb.Helper()
 	store := blob.NewMemory()
-	return store, parttest.Write(tb, New(context.Background(), store, opt), rows)
+	return store, writeRows(tb, NewWriter(context.Background(), store, opt), rows)
 }
 
 // rowWriter is a Writer that is given single rows.
@@ -54,7 +57,7 @@ type rowWriter struct {
 }
 
 func newRowWriter(ctx context.Context, store blob.Store, opt Options) *rowWriter {
-	return &rowWriter{Writer: New(ctx, store, opt)}
+	return &rowWriter{Writer: NewWriter(ctx, store, opt)}
 }
 
 func (w *rowWriter) Append(r *row.Row) error {
@@ -65,7 +68,7 @@ func (w *rowWriter) Append(r *row.Row) error {
 	return w.key.Pass(w.Writer)
 }
 
-func readArrow(tb testing.TB, data []byte) []parttest.FileRow {
+func readArrow(tb testing.TB, data []byte) []fileRow {
 	tb.Helper()
 	pf, err := file.NewParquetReader(bytes.NewReader(data))
 	if err != nil {
@@ -81,7 +84,7 @@ func readArrow(tb testing.TB, data []byte) []parttest.FileRow {
 		tb.Fatal(err)
 	}
 	defer table.Release()
-	out := make([]parttest.FileRow, table.NumRows())
+	out := make([]fileRow, table.NumRows())
 	// Extension types (JSON) are read from their storage.
 	storage := func(a arrow.Array) arrow.Array {
 		if e, ok := a.(array.ExtensionArray); ok {
@@ -120,38 +123,38 @@ func readArrow(tb testing.TB, data []byte) []parttest.FileRow {
 					tb.Fatalf("column %s has type %s", col.Name(), chunk.DataType())
 					return 0
 				}
-				switch part.Column(c) {
-				case part.ColDatasetID:
+				switch Column(c) {
+				case ColDatasetID:
 					o.DatasetID = uint32(num())
-				case part.ColBatch:
+				case ColBatch:
 					o.Batch = str()
-				case part.ColScheme:
+				case ColScheme:
 					o.Scheme = str()
-				case part.ColPort:
+				case ColPort:
 					if o.Port = -1; !null {
 						o.Port = int32(num())
 					}
-				case part.ColDomainID:
+				case ColDomainID:
 					o.DomainID = uint64(num())
-				case part.ColDomain:
+				case ColDomain:
 					o.Domain = str()
-				case part.ColHost:
+				case ColHost:
 					o.Host = str()
-				case part.ColTS:
+				case ColTS:
 					if o.HasTS = !null; !null {
 						o.TS = num() / 1000
 					}
-				case part.ColSize:
+				case ColSize:
 					if o.HasSize = !null; !null {
 						o.Size = num()
 					}
-				case part.ColPathQuery:
+				case ColPathQuery:
 					o.PathQuery = str()
-				case part.ColURLID:
+				case ColURLID:
 					o.URLID = uint64(num())
-				case part.ColRawURL:
+				case ColRawURL:
 					o.RawURL, o.NullRaw = str(), null
-				case part.ColExtras:
+				case ColExtras:
 					o.Extras, o.NullExt = str(), null
 				}
 			}
@@ -161,18 +164,18 @@ func readArrow(tb testing.TB, data []byte) []parttest.FileRow {
 }
 
 func TestPartsReadTheSameByOtherLibraries(t *testing.T) {
-	for _, tc := range parttest.Cases() {
+	for _, tc := range writerCases() {
 		t.Run(tc.Name, func(t *testing.T) {
-			store, parts := writeParts(t, tc.Rows, testOptions(t, tc.Limits))
-			want := parttest.FileRows(tc.Rows)
-			var byParquetGo, byArrow []parttest.FileRow
+			store, parts := writeParts(t, tc.Rows, tc.Limits)
+			want := fileRows(tc.Rows)
+			var byParquetGo, byArrow []fileRow
 			for i, p := range parts {
-				data := parttest.Bytes(t, store, p)
-				wantKey := lake.PartKey(parttest.Dataset, lake.AnyPrefix, parttest.Batch, lake.Digest(data), i)
+				data := partBytes(t, store, p)
+				wantKey := lake.PartKey(testDataset, lake.AnyPrefix, testBatch, lake.Digest(data), i)
 				if p.Part.Key != wantKey {
 					t.Errorf("key %s, want %s", p.Part.Key, wantKey)
 				}
-				got := parttest.ReadParquetGo(t, data)
+				got := readParquetGo(t, data)
 				if int64(len(got)) != p.Part.Rows || int64(len(data)) != p.Part.Bytes {
 					t.Errorf("part %d says %d rows and %d bytes, has %d and %d",
 						i, p.Part.Rows, p.Part.Bytes, len(got), len(data))
@@ -191,17 +194,17 @@ func TestPartsReadTheSameByOtherLibraries(t *testing.T) {
 }
 
 func TestPartMetadataIsTrue(t *testing.T) {
-	for _, tc := range parttest.Cases() {
+	for _, tc := range writerCases() {
 		t.Run(tc.Name, func(t *testing.T) {
-			store, parts := writeParts(t, tc.Rows, testOptions(t, tc.Limits))
+			store, parts := writeParts(t, tc.Rows, tc.Limits)
 			for _, p := range parts {
-				data := parttest.Bytes(t, store, p)
+				data := partBytes(t, store, p)
 				f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := f.Metadata().CreatedBy; got != part.CreatedBy {
-					t.Errorf("created_by %q, want %q", got, part.CreatedBy)
+				if got := f.Metadata().CreatedBy; got != CreatedBy {
+					t.Errorf("created_by %q, want %q", got, CreatedBy)
 				}
 				if got := len(f.RowGroups()); got != p.Part.RowGroups {
 					t.Errorf("%d row groups, entry says %d", got, p.Part.RowGroups)
@@ -223,7 +226,7 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 		if s.Descending || !s.NullsFirst {
 			t.Errorf("sorting column %+v", s)
 		}
-		sorting = append(sorting, part.Column(s.ColumnIdx).String())
+		sorting = append(sorting, Column(s.ColumnIdx).String())
 	}
 	if got := strings.Join(sorting, " "); got != "domain host path_query scheme port ts size extras raw_url" {
 		t.Errorf("sorting columns %s", got)
@@ -245,7 +248,7 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 		if c == 0 {
 			firstRows = rows
 		} else if !slices.Equal(rows, firstRows) {
-			t.Errorf("pages of %s start at rows %v, those of the first column at %v", part.Column(c), rows, firstRows)
+			t.Errorf("pages of %s start at rows %v, those of the first column at %v", Column(c), rows, firstRows)
 		}
 		typ := chunk.Type()
 		pages := chunk.Pages()
@@ -255,7 +258,7 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 			page, err := pages.ReadPage()
 			if err == io.EOF {
 				if p != index.NumPages() {
-					t.Errorf("%s: %d pages, the column index has %d", part.Column(c), p, index.NumPages())
+					t.Errorf("%s: %d pages, the column index has %d", Column(c), p, index.NumPages())
 				}
 				break
 			}
@@ -274,7 +277,7 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 				}
 				if typ.Compare(v, index.MinValue(p)) < 0 || typ.Compare(v, index.MaxValue(p)) > 0 {
 					t.Errorf("%s page %d: %v is not between %v and %v",
-						part.Column(c), p, v, index.MinValue(p), index.MaxValue(p))
+						Column(c), p, v, index.MinValue(p), index.MaxValue(p))
 				}
 				if lo.IsNull() || typ.Compare(v, lo) < 0 {
 					lo = v.Clone()
@@ -285,7 +288,7 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 			}
 			if index.NullCount(p) != n || index.NullPage(p) != (n == int64(len(values))) {
 				t.Errorf("%s page %d: %d nulls, column index says %d (%v)",
-					part.Column(c), p, n, index.NullCount(p), index.NullPage(p))
+					Column(c), p, n, index.NullCount(p), index.NullPage(p))
 			}
 			nulls += n
 			parquet.Release(page)
@@ -293,36 +296,36 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 		pages.Close()
 		for p := 1; p < index.NumPages() && index.IsAscending(); p++ {
 			if !index.NullPage(p) && !index.NullPage(p-1) && typ.Compare(index.MinValue(p-1), index.MinValue(p)) > 0 {
-				t.Errorf("%s: bounds said to ascend do not", part.Column(c))
+				t.Errorf("%s: bounds said to ascend do not", Column(c))
 			}
 		}
-		if c == int(part.ColDomain) && !index.IsAscending() {
+		if c == int(ColDomain) && !index.IsAscending() {
 			t.Error("bounds of domain do not ascend")
 		}
 		st := meta.Columns[c].MetaData.Statistics
 		if st.NullCount != nulls {
-			t.Errorf("%s: null_count %d, has %d", part.Column(c), st.NullCount, nulls)
+			t.Errorf("%s: null_count %d, has %d", Column(c), st.NullCount, nulls)
 		}
 		if lo.IsNull() {
 			if st.MinValue != nil || st.MaxValue != nil {
-				t.Errorf("%s: bounds without values", part.Column(c))
+				t.Errorf("%s: bounds without values", Column(c))
 			}
 			continue
 		}
 		min, max := typ.Kind().Value(st.MinValue), typ.Kind().Value(st.MaxValue)
 		if typ.Compare(min, lo) > 0 || typ.Compare(max, hi) < 0 {
-			t.Errorf("%s: statistics %v to %v, values %v to %v", part.Column(c), min, max, lo, hi)
+			t.Errorf("%s: statistics %v to %v, values %v to %v", Column(c), min, max, lo, hi)
 		}
-		if len(lo.String()) <= part.BoundBytes && !parquet.Equal(min, lo) ||
-			len(hi.String()) <= part.BoundBytes && !parquet.Equal(max, hi) {
-			t.Errorf("%s: short bounds %v to %v are not the values %v to %v", part.Column(c), min, max, lo, hi)
+		if len(lo.String()) <= BoundBytes && !parquet.Equal(min, lo) ||
+			len(hi.String()) <= BoundBytes && !parquet.Equal(max, hi) {
+			t.Errorf("%s: short bounds %v to %v are not the values %v to %v", Column(c), min, max, lo, hi)
 		}
 	}
 }
 
 func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
-	store, parts := writeParts(t, parttest.SameSite(1), testOptions(t, part.Limits{}))
-	data := parttest.Bytes(t, store, parts[0])
+	store, parts := writeParts(t, sameSite(1), Limits{})
+	data := partBytes(t, store, parts[0])
 	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +356,7 @@ func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
 	}
 	for i, c := range f.Metadata().RowGroups[0].Columns {
 		codec, encoding := format.Zstd, format.Plain
-		if part.Column(i) == part.ColURLID {
+		if Column(i) == ColURLID {
 			codec = format.Uncompressed
 		}
 		if c.MetaData.Type == format.ByteArray {
@@ -366,23 +369,23 @@ func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
 }
 
 func TestPartKeepsItsLimits(t *testing.T) {
-	rows := parttest.Rows(8, 3000, parttest.SomeNull)
-	store, parts := writeParts(t, rows, testOptions(t, parttest.SmallLimits))
+	rows := testRows(8, 3000, someNull)
+	store, parts := writeParts(t, rows, smallLimits)
 	if len(parts) < 3 {
 		t.Fatalf("%d parts", len(parts))
 	}
 	for _, p := range parts {
-		data := parttest.Bytes(t, store, p)
+		data := partBytes(t, store, p)
 		groups := make([]int64, p.Part.RowGroups) // bytes before compression, page headers left out
 		for i := range p.Blocks {
 			b := &p.Blocks[i]
 			for n := range b.Pages() {
 				rows := int(b.PageStart(n+1) - b.PageStart(n))
-				if rows > parttest.SmallLimits.PageRows {
+				if rows > smallLimits.PageRows {
 					t.Errorf("page of %d rows", rows)
 				}
-				for c := range part.Column(part.NumColumns) {
-					h, err := part.ReadPageHeader(data[b.PageOffset(c, n):b.PageOffset(c, n+1)], c, rows, "part")
+				for c := range Column(NumColumns) {
+					h, err := ReadPageHeader(data[b.PageOffset(c, n):b.PageOffset(c, n+1)], c, rows, "part")
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -392,33 +395,33 @@ func TestPartKeepsItsLimits(t *testing.T) {
 		}
 		var part int64
 		for g, raw := range groups {
-			if raw > parttest.SmallLimits.RowGroupBytes {
+			if raw > smallLimits.RowGroupBytes {
 				t.Errorf("row group %d of %d bytes", g, raw)
 			}
 			part += raw
 		}
-		if part > parttest.SmallLimits.PartBytes {
+		if part > smallLimits.PartBytes {
 			t.Errorf("part of %d bytes", part)
 		}
 	}
 }
 
 func TestRowsWithinTheirBoundAreOneRowGroup(t *testing.T) {
-	cases := parttest.Cases()
+	cases := writerCases()
 	for seed := range uint64(20) {
-		cases = append(cases, parttest.Cases()[0])
+		cases = append(cases, writerCases()[0])
 		c := &cases[len(cases)-1]
-		c.Name, c.Rows = fmt.Sprintf("tangled %d", seed), parttest.Sorted(parttest.Tangled(seed, 100))
+		c.Name, c.Rows = fmt.Sprintf("tangled %d", seed), sortedRows(tangledRows(seed, 100))
 	}
 	for _, tc := range cases {
-		for _, pageRows := range []int{1, 2, 100, part.PageRows} {
+		for _, pageRows := range []int{1, 2, 100, PageRows} {
 			var keys int64
 			for _, r := range tc.Rows {
 				keys += int64(len(r.AppendKey(nil)))
 			}
-			bound := MaxPlainBytes(parttest.Batch, int64(len(tc.Rows)), keys)
-			lim := part.Limits{PageRows: pageRows, RowGroupBytes: bound, PartBytes: bound}
-			_, parts := writeParts(t, tc.Rows, testOptions(t, lim))
+			bound := MaxPlainBytes(testBatch, int64(len(tc.Rows)), keys)
+			lim := Limits{PageRows: pageRows, RowGroupBytes: bound, PartBytes: bound}
+			_, parts := writeParts(t, tc.Rows, lim)
 			if len(parts) != 1 || parts[0].Part.RowGroups != 1 {
 				t.Errorf("%s, pages of %d rows: %d parts, the first of %d row groups",
 					tc.Name, pageRows, len(parts), parts[0].Part.RowGroups)
@@ -428,11 +431,11 @@ func TestRowsWithinTheirBoundAreOneRowGroup(t *testing.T) {
 }
 
 func TestLargeExtrasEndPages(t *testing.T) {
-	rows := parttest.SameSite(100)
+	rows := sameSite(100)
 	for i := range rows {
 		rows[i].Extras = `"` + strings.Repeat("x", 100<<10) + `"`
 	}
-	_, parts := writeParts(t, rows, testOptions(t, part.Limits{}))
+	_, parts := writeParts(t, rows, Limits{})
 	b := parts[0].Blocks[0]
 	for i := range b.Pages() {
 		if n := b.PageStart(i+1) - b.PageStart(i); n > 11 {
@@ -442,17 +445,17 @@ func TestLargeExtrasEndPages(t *testing.T) {
 }
 
 func TestPartBytesDependOnRowsAlone(t *testing.T) {
-	rows := parttest.Rows(9, 4000, parttest.SomeNull)
-	store, parts := writeParts(t, rows, testOptions(t, parttest.SmallLimits))
+	rows := testRows(9, 4000, someNull)
+	store, parts := writeParts(t, rows, smallLimits)
 	// Other rows in between change the state of pooled encoders and buffers.
-	writeParts(t, parttest.Rows(10, 3000, parttest.AllSet), testOptions(t, part.Limits{}))
+	writeParts(t, testRows(10, 3000, allSet), Limits{})
 	runtime.GC()
-	again, partsAgain := writeParts(t, rows, testOptions(t, parttest.SmallLimits))
+	again, partsAgain := writeParts(t, rows, smallLimits)
 	for i := range parts {
 		if i == len(partsAgain) || parts[i].Part != partsAgain[i].Part {
 			t.Fatalf("parts %+v, want %+v", partsAgain, parts)
 		}
-		if !bytes.Equal(parttest.Bytes(t, store, parts[i]), parttest.Bytes(t, again, partsAgain[i])) {
+		if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, again, partsAgain[i])) {
 			t.Errorf("part %d differs", i)
 		}
 	}
@@ -471,7 +474,7 @@ func TestInvalidRowsAreRejected(t *testing.T) {
 		"a smaller port":     change(func(r *row.Row) { r.Port = 79 }),
 		"no port":            change(func(r *row.Row) { r.Port = -1 }),
 		"a smaller ts":       change(func(r *row.Row) { r.TS = -6 }),
-		"a ts out of range":  change(func(r *row.Row) { r.TS = part.MaxTS + 1 }),
+		"a ts out of range":  change(func(r *row.Row) { r.TS = MaxTS + 1 }),
 		"no ts":              change(func(r *row.Row) { r.TS, r.HasTS = 0, false }),
 		"a smaller size":     change(func(r *row.Row) { r.Size = 4 }),
 		"no size":            change(func(r *row.Row) { r.Size, r.HasSize = 0, false }),
@@ -490,7 +493,7 @@ func TestInvalidRowsAreRejected(t *testing.T) {
 	}
 	for name, r := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := newRowWriter(context.Background(), blob.NewMemory(), testOptions(t, part.Limits{}))
+			w := newRowWriter(context.Background(), blob.NewMemory(), testOptions(t, Limits{}))
 			first := ok
 			if err := w.Append(&first); err != nil {
 				t.Fatal(err)
@@ -506,9 +509,9 @@ func TestInvalidRowsAreRejected(t *testing.T) {
 // The parts do not depend on how many rows come at a time. A record that comes several times is
 // written once.
 func TestPartsDoNotDependOnHowManyRowsCome(t *testing.T) {
-	for _, tc := range parttest.Cases() {
+	for _, tc := range writerCases() {
 		t.Run(tc.Name, func(t *testing.T) {
-			store, parts := writeParts(t, tc.Rows, testOptions(t, tc.Limits))
+			store, parts := writeParts(t, tc.Rows, tc.Limits)
 			var twice []row.Row
 			for i, r := range tc.Rows {
 				twice = append(twice, r)
@@ -536,7 +539,7 @@ func TestPartsDoNotDependOnHowManyRowsCome(t *testing.T) {
 					t.Fatalf("%s: %d parts, want %d", name, len(batchParts), len(parts))
 				}
 				for i := range parts {
-					if !bytes.Equal(parttest.Bytes(t, store, parts[i]), parttest.Bytes(t, other, batchParts[i])) {
+					if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, other, batchParts[i])) {
 						t.Errorf("%s: part %d differs", name, i)
 					}
 				}
@@ -640,11 +643,11 @@ func TestHostsAndRowsOutOfOrderAreRejected(t *testing.T) {
 			calls: []batch{one(sorted("/", https))}, prefix: urlnorm.FormatID(^urlnorm.DomainID("b.example"))[:1],
 		},
 	} {
-		opt := testOptions(t, part.Limits{})
+		opt := testOptions(t, Limits{})
 		if tc.prefix != "" {
 			opt.Prefix = tc.prefix
 		}
-		w := New(context.Background(), blob.NewMemory(), opt)
+		w := NewWriter(context.Background(), blob.NewMemory(), opt)
 		for i, c := range tc.calls {
 			if _, err := w.Rows(c.hosts, c.rows); (err != nil) != (i == len(tc.calls)-1) {
 				t.Errorf("%s: call %d: %v", name, i, err)
@@ -658,9 +661,9 @@ func TestHostsAndRowsOutOfOrderAreRejected(t *testing.T) {
 
 func TestDomainsOfOtherPartitionsAreRejected(t *testing.T) {
 	for _, digits := range []int{1, 2} {
-		rows := parttest.Rows(13, 400, parttest.SomeNull)
+		rows := testRows(13, 400, someNull)
 		prefix := urlnorm.FormatID(urlnorm.DomainID(rows[0].Domain))[:digits]
-		opt := testOptions(t, part.Limits{})
+		opt := testOptions(t, Limits{})
 		opt.Prefix = prefix
 		store := blob.NewMemory()
 		w := newRowWriter(context.Background(), store, opt)
@@ -691,7 +694,7 @@ func TestDomainsOfOtherPartitionsAreRejected(t *testing.T) {
 }
 
 func TestInvalidOptionsAreRejected(t *testing.T) {
-	good := testOptions(t, part.Limits{})
+	good := testOptions(t, Limits{})
 	for name, change := range map[string]func(*Options){
 		"no dataset":   func(o *Options) { o.Dataset = 0 },
 		"batch":        func(o *Options) { o.Batch = "a/b" },
@@ -702,14 +705,14 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 	} {
 		opt := good
 		change(&opt)
-		if _, err := New(context.Background(), blob.NewMemory(), opt).Finish(); err == nil {
+		if _, err := NewWriter(context.Background(), blob.NewMemory(), opt).Finish(); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 }
 
 func TestNoRowsNoParts(t *testing.T) {
-	_, parts := writeParts(t, nil, testOptions(t, part.Limits{}))
+	_, parts := writeParts(t, nil, Limits{})
 	if len(parts) != 0 {
 		t.Errorf("%d parts", len(parts))
 	}
@@ -750,7 +753,7 @@ func (w *faultyWriter) Finish() (blob.Info, error) {
 }
 
 func TestPartWriterLeavesNoFiles(t *testing.T) {
-	rows := parttest.Rows(14, 600, parttest.SomeNull)
+	rows := testRows(14, 600, someNull)
 	boom := errors.New("boom")
 	for name, tc := range map[string]struct {
 		store faultyStore
@@ -764,7 +767,7 @@ func TestPartWriterLeavesNoFiles(t *testing.T) {
 		"finish failed": {store: faultyStore{finish: boom}, want: boom},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opt := testOptions(t, parttest.SmallLimits)
+			opt := testOptions(t, smallLimits)
 			tc.store.Memory = blob.NewMemory()
 			w := newRowWriter(context.Background(), &tc.store, opt)
 			var err error
@@ -795,20 +798,20 @@ func TestPartWriterLeavesNoFiles(t *testing.T) {
 
 // The last part of one writer is stored while others write.
 func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
-	for _, limits := range []part.Limits{{}, parttest.SmallLimits} {
+	for _, limits := range []Limits{{}, smallLimits} {
 		opt := testOptions(t, limits)
 		store := blob.NewMemory()
 		type stored struct {
-			parts []part.Written
+			parts []Written
 			err   error
 		}
 		var want [][]byte
 		var got []chan stored
 		for seed := range uint64(6) {
-			rows := parttest.Rows(seed, 600, parttest.SomeNull)
-			alone, parts := writeParts(t, rows, opt)
+			rows := testRows(seed, 600, someNull)
+			alone, parts := writeWith(t, rows, opt)
 			for _, p := range parts {
-				want = append(want, parttest.Bytes(t, alone, p))
+				want = append(want, partBytes(t, alone, p))
 			}
 			w := newRowWriter(context.Background(), store, opt)
 			for i := range rows {
@@ -834,7 +837,7 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 				done <- stored{parts, err}
 			}()
 		}
-		var all []part.Written
+		var all []Written
 		for _, done := range got {
 			s := <-done
 			if s.err != nil {
@@ -846,13 +849,13 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 			t.Fatalf("%d parts, want %d", len(all), len(want))
 		}
 		for i, p := range all {
-			if !bytes.Equal(parttest.Bytes(t, store, p), want[i]) {
+			if !bytes.Equal(partBytes(t, store, p), want[i]) {
 				t.Errorf("part %d differs", i)
 			}
 		}
 		faulty := &faultyStore{Memory: blob.NewMemory(), create: errors.New("part of an aborted writer")}
 		w := newRowWriter(context.Background(), faulty, opt)
-		rows := parttest.Rows(1, 1, parttest.SomeNull)
+		rows := testRows(1, 1, someNull)
 		if err := w.Append(&rows[0]); err != nil {
 			t.Fatal(err)
 		}
@@ -867,8 +870,8 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 }
 
 func TestPartWriterNeedsItsFolderForSeveralRowGroups(t *testing.T) {
-	rows := parttest.Rows(16, 600, parttest.SomeNull)
-	for limits, want := range map[part.Limits]error{{}: nil, parttest.SmallLimits: os.ErrNotExist} {
+	rows := testRows(16, 600, someNull)
+	for limits, want := range map[Limits]error{{}: nil, smallLimits: os.ErrNotExist} {
 		opt := testOptions(t, limits)
 		opt.TempDir += "/absent"
 		w := newRowWriter(context.Background(), blob.NewMemory(), opt)
@@ -888,8 +891,8 @@ func TestPartWriterNeedsItsFolderForSeveralRowGroups(t *testing.T) {
 func TestPartWriterStopsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	store := blob.NewMemory()
-	w := newRowWriter(ctx, store, testOptions(t, parttest.SmallLimits))
-	rows := parttest.Rows(15, 100, parttest.SomeNull)
+	w := newRowWriter(ctx, store, testOptions(t, smallLimits))
+	rows := testRows(15, 100, someNull)
 	for i := range rows[:50] {
 		if err := w.Append(&rows[i]); err != nil {
 			t.Fatal(err)
@@ -903,16 +906,16 @@ func TestPartWriterStopsWithItsContext(t *testing.T) {
 
 func TestTruncatedBoundsStayBounds(t *testing.T) {
 	for _, v := range []string{
-		"", "short", strings.Repeat("a", part.BoundBytes), strings.Repeat("a", part.BoundBytes+1),
-		strings.Repeat("a", part.BoundBytes-1) + "é", strings.Repeat("é", part.BoundBytes),
-		strings.Repeat("\x7f", 2*part.BoundBytes), strings.Repeat("\ud7ff", part.BoundBytes),
-		"a" + strings.Repeat("\U0010ffff", part.BoundBytes), strings.Repeat("\U0010ffff", part.BoundBytes),
+		"", "short", strings.Repeat("a", BoundBytes), strings.Repeat("a", BoundBytes+1),
+		strings.Repeat("a", BoundBytes-1) + "é", strings.Repeat("é", BoundBytes),
+		strings.Repeat("\x7f", 2*BoundBytes), strings.Repeat("\ud7ff", BoundBytes),
+		"a" + strings.Repeat("\U0010ffff", BoundBytes), strings.Repeat("\U0010ffff", BoundBytes),
 	} {
 		lo, hi := lowerBound([]byte(v)), upperBound([]byte(v))
 		if string(lo) > v || string(hi) < v {
 			t.Errorf("%.20q…: %.20q to %.20q", v, lo, hi)
 		}
-		if !strings.HasPrefix(v, string(lo)) || len(lo) > part.BoundBytes {
+		if !strings.HasPrefix(v, string(lo)) || len(lo) > BoundBytes {
 			t.Errorf("lower bound of %d bytes", len(lo))
 		}
 		if s := string(hi); strings.ToValidUTF8(s, "") != s || strings.ToValidUTF8(string(lo), "") != string(lo) {
@@ -981,9 +984,9 @@ func batchesOf(rows []row.Row, maxRows, maxHosts int) (batches []batch) {
 // writeBatches writes batches and returns the parts and the number of records.
 func writeBatches(
 	tb testing.TB, store blob.Store, batches []batch, opt Options,
-) (parts []part.Written, records int) {
+) (parts []Written, records int) {
 	tb.Helper()
-	w := New(context.Background(), store, opt)
+	w := NewWriter(context.Background(), store, opt)
 	for _, f := range batches {
 		n, err := w.Rows(f.hosts, f.rows)
 		if err != nil {
@@ -1012,7 +1015,7 @@ func (discardWriter) Abort()                     {}
 // BenchmarkPartWriter writes real rows, and the list of URLs named by URLAKE_BENCH_LIST. For
 // comparison, parquet-go writes the real rows with the same pages, compression and columns.
 func BenchmarkPartWriter(b *testing.B) {
-	rows := parttest.RealRows(b)
+	rows := realRows(b)
 	report := func(b *testing.B, rows int, bytes int64) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(rows), "ns/row")
 		b.ReportMetric(float64(bytes)/float64(rows), "B/row")
@@ -1023,29 +1026,29 @@ func BenchmarkPartWriter(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		lists["list"] = parttest.Sorted(parttest.ParseLines(f, nil))
+		lists["list"] = sortedRows(parseLines(f, nil))
 		f.Close()
 	}
 	for name, rows := range lists {
 		batches := batchesOf(rows, 256, 128)
 		b.Run(name, func(b *testing.B) {
-			var parts []part.Written
+			var parts []Written
 			for b.Loop() {
-				parts, _ = writeBatches(b, discardStore{}, batches, testOptions(b, part.Limits{}))
+				parts, _ = writeBatches(b, discardStore{}, batches, testOptions(b, Limits{}))
 			}
 			var bytes int64
-			var cols [part.NumColumns]int64
+			var cols [NumColumns]int64
 			for _, p := range parts {
 				bytes += p.Part.Bytes
 				for i := range p.Blocks {
 					block := &p.Blocks[i]
 					for c := range cols {
-						cols[c] += block.PageOffset(part.Column(c), block.Pages()) - block.PageOffset(part.Column(c), 0)
+						cols[c] += block.PageOffset(Column(c), block.Pages()) - block.PageOffset(Column(c), 0)
 					}
 				}
 			}
 			for c, n := range cols {
-				b.ReportMetric(float64(n)/float64(len(rows)), part.Column(c).String()+"-B/row")
+				b.ReportMetric(float64(n)/float64(len(rows)), Column(c).String()+"-B/row")
 			}
 			report(b, len(rows), bytes)
 		})
@@ -1063,19 +1066,19 @@ func BenchmarkPartWriter(b *testing.B) {
 // writeParquetGo writes rows with parquet-go's column writers, in pages of PageRows rows.
 func writeParquetGo(tb testing.TB, out io.Writer, rows []row.Row) {
 	tb.Helper()
-	w := parquet.NewWriter(out, parquet.SchemaOf(new(parttest.ParquetGoRow)),
+	w := parquet.NewWriter(out, parquet.SchemaOf(new(parquetGoRow)),
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.DataPageVersion(2),
-		parquet.ColumnIndexSizeLimit(func([]string) int { return part.BoundBytes }),
+		parquet.ColumnIndexSizeLimit(func([]string) int { return BoundBytes }),
 		parquet.DataPageStatistics(false), parquet.CreatedBy("urlake", "1", ""))
 	cols := w.ColumnWriters()
-	values := make([][]parquet.Value, part.NumColumns)
-	number := func(c part.Column, v parquet.Value) {
+	values := make([][]parquet.Value, NumColumns)
+	number := func(c Column, v parquet.Value) {
 		values[c] = append(values[c], v.Level(0, 0, int(c)))
 	}
-	text := func(c part.Column, s string, level int) {
+	text := func(c Column, s string, level int) {
 		values[c] = append(values[c], parquet.ByteArrayValue([]byte(s)).Level(0, level, int(c)))
 	}
-	optional := func(c part.Column, has bool, v parquet.Value) {
+	optional := func(c Column, has bool, v parquet.Value) {
 		if has {
 			values[c] = append(values[c], v.Level(0, 1, int(c)))
 		} else {
@@ -1083,27 +1086,27 @@ func writeParquetGo(tb testing.TB, out io.Writer, rows []row.Row) {
 		}
 	}
 	for len(rows) > 0 {
-		page := rows[:min(part.PageRows, len(rows))]
+		page := rows[:min(PageRows, len(rows))]
 		rows = rows[len(page):]
 		for c := range values {
 			values[c] = values[c][:0]
 		}
 		for i := range page {
 			r := &page[i]
-			number(part.ColDatasetID, parquet.Int32Value(parttest.Dataset))
-			text(part.ColBatch, parttest.Batch, 0)
-			text(part.ColScheme, r.Scheme, 0)
-			optional(part.ColPort, r.Port >= 0, parquet.Int32Value(r.Port))
-			number(part.ColDomainID, parquet.Int64Value(int64(urlnorm.DomainID(r.Domain))))
-			text(part.ColDomain, r.Domain, 0)
-			text(part.ColHost, r.Host, 0)
-			optional(part.ColTS, r.HasTS, parquet.Int64Value(r.TS*1000))
-			optional(part.ColSize, r.HasSize, parquet.Int64Value(r.Size))
-			text(part.ColPathQuery, r.PathQuery, 0)
+			number(ColDatasetID, parquet.Int32Value(testDataset))
+			text(ColBatch, testBatch, 0)
+			text(ColScheme, r.Scheme, 0)
+			optional(ColPort, r.Port >= 0, parquet.Int32Value(r.Port))
+			number(ColDomainID, parquet.Int64Value(int64(urlnorm.DomainID(r.Domain))))
+			text(ColDomain, r.Domain, 0)
+			text(ColHost, r.Host, 0)
+			optional(ColTS, r.HasTS, parquet.Int64Value(r.TS*1000))
+			optional(ColSize, r.HasSize, parquet.Int64Value(r.Size))
+			text(ColPathQuery, r.PathQuery, 0)
 			url := urlnorm.URLID([]byte(r.Scheme + "://" + r.Host + r.PathQuery))
-			number(part.ColURLID, parquet.Int64Value(int64(url)))
-			optional(part.ColRawURL, r.RawURL != "", parquet.ByteArrayValue([]byte(r.RawURL)))
-			optional(part.ColExtras, r.Extras != "", parquet.ByteArrayValue([]byte(r.Extras)))
+			number(ColURLID, parquet.Int64Value(int64(url)))
+			optional(ColRawURL, r.RawURL != "", parquet.ByteArrayValue([]byte(r.RawURL)))
+			optional(ColExtras, r.Extras != "", parquet.ByteArrayValue([]byte(r.Extras)))
 		}
 		for c, w := range cols {
 			if _, err := w.WriteRowValues(values[c]); err != nil {

@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"math/rand/v2"

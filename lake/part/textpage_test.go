@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"bytes"
@@ -12,8 +12,6 @@ import (
 	"github.com/parquet-go/parquet-go/encoding/delta"
 
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/part/parttest"
 )
 
 // pageOf is a page of values, collected as rows that differ.
@@ -131,7 +129,7 @@ func TestTextPageAsRunsAndRows(t *testing.T) {
 // BenchmarkTextPage encodes the lengths of a page of real paths.
 func BenchmarkTextPage(b *testing.B) {
 	var paths []string
-	for _, r := range parttest.RealRows(b)[:part.PageRows] {
+	for _, r := range realRows(b)[:PageRows] {
 		paths = append(paths, r.PathQuery)
 	}
 	page, _ := pageOf(paths)

@@ -1,4 +1,4 @@
-package partreader
+package part
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
 )
 
 // Range is a run of bytes of an object.
@@ -22,31 +21,31 @@ type Plan struct {
 	// order of the columns. Only scheme and port, whose pages are tiny, share one.
 	Ranges []Range
 
-	block    *part.PageIndexBlock
+	block    *PageIndexBlock
 	from, to int   // pages [from, to)
 	skip     int64 // rows of page from that precede the first requested one
 	rows     int64
-	planned  [part.NumColumns]plannedColumn
+	planned  [NumColumns]plannedColumn
 	nplanned int
 }
 
 // plannedColumn is a requested column and the range that holds its pages.
 type plannedColumn struct {
-	col part.Column
+	col Column
 	rng int // index into Ranges
 }
 
 // NewPlan plans to read rows rows from firstRow on, which is counted in the row group like
 // b.FirstRow. b has to cover all of them.
-func NewPlan(b *part.PageIndexBlock, firstRow, rows int64, cols ...part.Column) (*Plan, error) {
+func NewPlan(b *PageIndexBlock, firstRow, rows int64, cols ...Column) (*Plan, error) {
 	rel := firstRow - b.FirstRow
 	if rel < 0 || rows <= 0 || rows > b.Rows()-rel {
 		return nil, fmt.Errorf("plan rows %d to %d of row group %d: the block has %d to %d",
 			firstRow, firstRow+rows, b.RowGroup, b.FirstRow, b.FirstRow+b.Rows())
 	}
-	var want [part.NumColumns]bool
+	var want [NumColumns]bool
 	for _, c := range cols {
-		if c < 0 || int(c) >= part.NumColumns {
+		if c < 0 || int(c) >= NumColumns {
 			return nil, fmt.Errorf("plan rows: no %v", c)
 		}
 		want[c] = true
@@ -56,12 +55,12 @@ func NewPlan(b *part.PageIndexBlock, firstRow, rows int64, cols ...part.Column) 
 	p.to = sort.Search(b.Pages(), func(i int) bool { return b.PageStart(i) >= rel+rows })
 	p.skip = rel - b.PageStart(p.from)
 	p.Ranges = make([]Range, 0, len(cols))
-	for c := range part.Column(part.NumColumns) {
+	for c := range Column(NumColumns) {
 		if !want[c] {
 			continue
 		}
 		off, end := b.PageOffset(c, p.from), b.PageOffset(c, p.to)
-		if c == part.ColPort && want[part.ColScheme] {
+		if c == ColPort && want[ColScheme] {
 			last := &p.Ranges[len(p.Ranges)-1] // scheme's, which directly precedes port
 			last.Bytes = end - last.Offset
 		} else {
@@ -77,8 +76,8 @@ func NewPlan(b *part.PageIndexBlock, firstRow, rows int64, cols ...part.Column) 
 func (p *Plan) FirstRow() int64 { return p.block.FirstRow + p.block.PageStart(p.from) + p.skip }
 
 // Decode decodes data, the bytes of p.Ranges. Errors name file as their source.
-func (p *Plan) Decode(file string, data [][]byte) (*part.Columns, error) {
-	c := new(part.Columns)
+func (p *Plan) Decode(file string, data [][]byte) (*Columns, error) {
+	c := new(Columns)
 	if err := p.AppendTo(c, file, data); err != nil {
 		return nil, err
 	}
@@ -87,7 +86,7 @@ func (p *Plan) Decode(file string, data [][]byte) (*part.Columns, error) {
 
 // AppendTo is Decode for rows that span several blocks. It appends to dst, whose rows so far have
 // the same columns. After an error dst must not be used.
-func (p *Plan) AppendTo(dst *part.Columns, file string, data [][]byte) error {
+func (p *Plan) AppendTo(dst *Columns, file string, data [][]byte) error {
 	if err := p.checkRanges(file, data); err != nil {
 		return err
 	}
@@ -139,8 +138,8 @@ func (p *Plan) checkRanges(file string, data [][]byte) error {
 // ranges are read at the same time.
 func ReadColumns(
 	ctx context.Context, store blob.Store, file string,
-	b *part.PageIndexBlock, firstRow, rows int64, cols ...part.Column,
-) (*part.Columns, error) {
+	b *PageIndexBlock, firstRow, rows int64, cols ...Column,
+) (*Columns, error) {
 	p, err := NewPlan(b, firstRow, rows, cols...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)

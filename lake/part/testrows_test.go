@@ -1,4 +1,4 @@
-package parttest
+package part
 
 import (
 	"archive/tar"
@@ -16,29 +16,28 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/urlake/urlake/internal/testenv"
-	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// SmallLimits make several row groups and parts of a few hundred rows.
-var SmallLimits = part.Limits{
+// smallLimits make several row groups and parts of a few hundred rows.
+var smallLimits = Limits{
 	PageRows: 16, PageBytes: 600, PageColumnBytes: 4000, RowGroupBytes: 12_000, PartBytes: 40_000,
 }
 
-// Nulls says which rows have optional values.
-type Nulls int
+// nullMode says which rows have optional values.
+type nullMode int
 
 const (
-	SomeNull Nulls = iota
-	AllNull
-	AllSet
+	someNull nullMode = iota
+	allNull
+	allSet
 )
 
-// Rows returns at most n rows as a merge yields them: sorted, one for each record.
-func Rows(seed uint64, n int, mode Nulls) []row.Row {
+// testRows returns at most n rows as a merge yields them: sorted, one for each record.
+func testRows(seed uint64, n int, mode nullMode) []row.Row {
 	rng := rand.New(rand.NewPCG(seed, 1))
-	has := func() bool { return mode == AllSet || mode == SomeNull && rng.IntN(3) == 0 }
+	has := func() bool { return mode == allSet || mode == someNull && rng.IntN(3) == 0 }
 	letters := func(n int) string {
 		b := make([]byte, n)
 		for i := range b {
@@ -76,11 +75,11 @@ func Rows(seed uint64, n int, mode Nulls) []row.Row {
 			r.RawURL = "HTTP://" + r.Host + "/./" + letters(rng.IntN(20)) + "\u00e9"
 		}
 	}
-	return Sorted(rows)
+	return sortedRows(rows)
 }
 
-// SameSite returns n rows with short paths, so that only their number ends pages.
-func SameSite(n int) []row.Row {
+// sameSite returns n rows with short paths, so that only their number ends pages.
+func sameSite(n int) []row.Row {
 	rows := make([]row.Row, n)
 	for i := range rows {
 		rows[i] = row.Row{
@@ -90,9 +89,9 @@ func SameSite(n int) []row.Row {
 	return rows
 }
 
-// Tangled returns n rows, neither sorted nor distinct, that share long prefixes of their keys and
-// differ in any field.
-func Tangled(seed uint64, n int) []row.Row {
+// tangledRows returns n rows, neither sorted nor distinct, that share long prefixes of their keys
+// and differ in any field.
+func tangledRows(seed uint64, n int) []row.Row {
 	rng := rand.New(rand.NewPCG(seed, 2))
 	text := func(most int, letters ...string) string {
 		var b strings.Builder
@@ -122,7 +121,7 @@ func Tangled(seed uint64, n int) []row.Row {
 		case 5:
 			r.HasTS = rng.IntN(3) > 0
 			if r.TS = 0; r.HasTS {
-				r.TS = []int64{0, -1, 1, -part.MaxTS, part.MaxTS}[rng.IntN(5)]
+				r.TS = []int64{0, -1, 1, -MaxTS, MaxTS}[rng.IntN(5)]
 			}
 		case 6:
 			r.HasSize = rng.IntN(3) > 0
@@ -138,8 +137,8 @@ func Tangled(seed uint64, n int) []row.Row {
 	return rows
 }
 
-// Sorted sorts rows by their keys and drops all but the first of each record.
-func Sorted(rows []row.Row) []row.Row {
+// sortedRows sorts rows by their keys and drops all but the first of each record.
+func sortedRows(rows []row.Row) []row.Row {
 	type keyed struct {
 		key []byte
 		row row.Row
@@ -158,16 +157,16 @@ func Sorted(rows []row.Row) []row.Row {
 	})
 }
 
-// Case is some rows and the limits to write them with.
-type Case struct {
+// writerCase is some rows and the limits to write them with.
+type writerCase struct {
 	Name   string
 	Rows   []row.Row
-	Limits part.Limits
+	Limits Limits
 }
 
-// Cases returns rows and limits that together reach every form of a page.
-func Cases() []Case {
-	long := Rows(3, 60, SomeNull)
+// writerCases returns rows and limits that together reach every form of a page.
+func writerCases() []writerCase {
+	long := testRows(3, 60, someNull)
 	for i := range long {
 		if i%7 == 0 {
 			long[i].PathQuery = "/" + strings.Repeat(string(rune('a'+i%26)), 16<<10-1)
@@ -176,25 +175,25 @@ func Cases() []Case {
 	empty := []row.Row{
 		{Port: -1}, {Port: -1, HasTS: true}, {Port: 0, HasSize: true}, {Port: 0, HasTS: true, Extras: "{}"},
 	}
-	return []Case{
-		{"one row", Rows(1, 1, AllSet), part.Limits{}},
-		{"some null", Rows(2, 5000, SomeNull), part.Limits{}},
-		{"all null", Rows(2, 3000, AllNull), part.Limits{}},
-		{"all set", Rows(2, 3000, AllSet), part.Limits{}},
-		{"exactly one page", SameSite(part.PageRows), part.Limits{}},
-		{"one more than a page", SameSite(part.PageRows + 1), part.Limits{}},
-		{"long paths", Sorted(long), part.Limits{}},
-		{"empty strings", Sorted(empty), part.Limits{}},
-		{"many row groups and parts", Rows(4, 2000, SomeNull), SmallLimits},
-		{"a row a page, a page a row group", Rows(5, 30, SomeNull),
-			part.Limits{PageRows: 1, RowGroupBytes: 1, PartBytes: 3000}},
-		{"a row a part", Rows(5, 5, SomeNull), part.Limits{PageRows: 1, PartBytes: 1}},
-		{"more pages than a block has", Rows(6, 1200, SomeNull), part.Limits{PageRows: 2}},
+	return []writerCase{
+		{"one row", testRows(1, 1, allSet), Limits{}},
+		{"some null", testRows(2, 5000, someNull), Limits{}},
+		{"all null", testRows(2, 3000, allNull), Limits{}},
+		{"all set", testRows(2, 3000, allSet), Limits{}},
+		{"exactly one page", sameSite(PageRows), Limits{}},
+		{"one more than a page", sameSite(PageRows + 1), Limits{}},
+		{"long paths", sortedRows(long), Limits{}},
+		{"empty strings", sortedRows(empty), Limits{}},
+		{"many row groups and parts", testRows(4, 2000, someNull), smallLimits},
+		{"a row a page, a page a row group", testRows(5, 30, someNull),
+			Limits{PageRows: 1, RowGroupBytes: 1, PartBytes: 3000}},
+		{"a row a part", testRows(5, 5, someNull), Limits{PageRows: 1, PartBytes: 1}},
+		{"more pages than a block has", testRows(6, 1200, someNull), Limits{PageRows: 2}},
 	}
 }
 
-// RealRows returns URLs of site maps as a merge yields them: 300,000 rows of 4,000 hosts.
-func RealRows(tb testing.TB) []row.Row {
+// realRows returns URLs of site maps as a merge yields them: 300,000 rows of 4,000 hosts.
+func realRows(tb testing.TB) []row.Row {
 	tb.Helper()
 	f, err := os.Open(testenv.Shared(tb, "data", "eot2024", "sitemap-url-seeds-a.tar.zst"))
 	if err != nil {
@@ -209,20 +208,20 @@ func RealRows(tb testing.TB) []row.Row {
 	var rows []row.Row
 	for files := tar.NewReader(z); ; {
 		if _, err := files.Next(); err == io.EOF {
-			return Sorted(rows)
+			return sortedRows(rows)
 		} else if err != nil {
 			tb.Fatal(err)
 		}
 		from := len(rows)
-		rows = ParseLines(files, rows)
+		rows = parseLines(files, rows)
 		for i := range rows[from:] {
 			rows[from+i].TS, rows[from+i].HasTS = 1700000000000+int64(from+i)*997%86400000, true
 		}
 	}
 }
 
-// ParseLines appends the URLs of a list.
-func ParseLines(list io.Reader, rows []row.Row) []row.Row {
+// parseLines appends the URLs of a list.
+func parseLines(list io.Reader, rows []row.Row) []row.Row {
 	for lines := bufio.NewScanner(list); lines.Scan(); {
 		if u, err := urlnorm.Parse(urlnorm.BuiltinSuffixes(), lines.Text()); err == nil {
 			rows = append(rows, row.Row{

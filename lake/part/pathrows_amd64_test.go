@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/part/parttest"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -82,7 +80,7 @@ func plainRows(rng *rand.Rand, n int) []row.Row {
 			r.Scheme = "ftp"
 		}
 	}
-	return parttest.Sorted(rows)
+	return sortedRows(rows)
 }
 
 // needPathRows skips a test that compares vectors with Go if there are no vectors.
@@ -92,7 +90,7 @@ func needPathRows(tb testing.TB) {
 }
 
 // writeBothWays writes rows with vectors and without and compares the parts.
-func writeBothWays(t *testing.T, rows []row.Row, lim part.Limits, most int) {
+func writeBothWays(t *testing.T, rows []row.Row, lim Limits, most int) {
 	t.Helper()
 	defer func() { hasPathRows = true }()
 	var keys [2][]string
@@ -117,9 +115,9 @@ func TestRowsAreWrittenAlikeWithVectors(t *testing.T) {
 		for i := rng.IntN(len(rows)); i < len(rows) && i%5 > 0; i++ {
 			rows = slices.Insert(rows, i, rows[i])
 		}
-		lim := part.Limits{}
+		lim := Limits{}
 		if seed%2 > 0 {
-			lim = part.Limits{PageRows: 1 + rng.IntN(100), PageBytes: 1 + rng.IntN(4000)}
+			lim = Limits{PageRows: 1 + rng.IntN(100), PageBytes: 1 + rng.IntN(4000)}
 		}
 		writeBothWays(t, rows, lim, 1+rng.IntN(300))
 	}
@@ -149,8 +147,8 @@ func FuzzRowsWithVectors(f *testing.F) {
 				}
 			}
 		}
-		lim := part.Limits{PageRows: 1 + pageRows&1023, PageBytes: 1 + pageBytes&0xffff}
-		writeBothWays(t, parttest.Sorted(rows), lim, 1+pageRows>>10&255)
+		lim := Limits{PageRows: 1 + pageRows&1023, PageBytes: 1 + pageBytes&0xffff}
+		writeBothWays(t, sortedRows(rows), lim, 1+pageRows>>10&255)
 	})
 }
 
@@ -162,7 +160,7 @@ func TestPathsAreReadInTheirMemoryOnly(t *testing.T) {
 		memory[i] = 'a' + byte(i%7)
 	}
 	for size := 1; size < len(memory); size += 1 + size/300 {
-		w := New(context.Background(), blob.NewMemory(), testOptions(t, part.Limits{}))
+		w := NewWriter(context.Background(), blob.NewMemory(), testOptions(t, Limits{}))
 		path := memory[len(memory)-size:]
 		last := append(bytes.Clone(path[:size-1]), path[size-1]-1)
 		suffix := &row.UsualSuffixes[row.HTTPSSuffix]

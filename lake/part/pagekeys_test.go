@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"bytes"
@@ -7,16 +7,13 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/part/parttest"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/row"
 )
 
 // readKeys reads the page keys of a part, and checks that each read is within it.
-func readKeys(t testing.TB, data []byte) []part.PageKeyBlock {
+func readKeys(t testing.TB, data []byte) []PageKeyBlock {
 	t.Helper()
-	keys, err := part.ReadPageKeys(func(off, n int64) ([]byte, error) {
+	keys, err := ReadPageKeys(func(off, n int64) ([]byte, error) {
 		return bytes.Clone(data[off : off+n]), nil
 	}, int64(len(data)), 1, "part")
 	if err != nil {
@@ -43,12 +40,12 @@ func TestPageKeys(t *testing.T) {
 			}
 			rows = append(rows, r)
 		}
-		lim := part.Limits{PageRows: 1 + rng.IntN(12), RowGroupBytes: int64(2000 + 8000*(round%3))}
-		store, parts := writeParts(t, parttest.Sorted(rows), testOptions(t, lim))
+		lim := Limits{PageRows: 1 + rng.IntN(12), RowGroupBytes: int64(2000 + 8000*(round%3))}
+		store, parts := writeParts(t, sortedRows(rows), lim)
 		found := 0
 		for _, p := range parts {
-			data := parttest.Bytes(t, store, p)
-			keys := map[string]*part.PageKey{}
+			data := partBytes(t, store, p)
+			keys := map[string]*PageKey{}
 			for _, b := range readKeys(t, data) {
 				for i := range b.Keys {
 					if k := &b.Keys[i]; !k.None() {
@@ -57,16 +54,16 @@ func TestPageKeys(t *testing.T) {
 				}
 			}
 			found += len(keys)
-			var last part.PageKey
+			var last PageKey
 			domain, group := "", -1
 			for _, b := range p.Blocks {
-				c, err := partreader.ReadColumns(context.Background(), store, p.Part.Key, &b, b.FirstRow, b.Rows(), parttest.AllColumns...)
+				c, err := ReadColumns(context.Background(), store, p.Part.Key, &b, b.FirstRow, b.Rows(), allColumns...)
 				if err != nil {
 					t.Fatal(err)
 				}
 				page := 0
 				for i := range c.Rows {
-					at := part.PageKey{Host: c.Host[i], Path: c.PathQuery[i], Scheme: c.Scheme[i], Port: c.Port[i]}
+					at := PageKey{Host: c.Host[i], Path: c.PathQuery[i], Scheme: c.Scheme[i], Port: c.Port[i]}
 					if page < b.Pages() && int64(i) == b.PageStart(page) {
 						k := keys[fmt.Sprint(b.RowGroup, b.FirstRow, page)]
 						within := group == b.RowGroup && domain == c.Domain[i]
@@ -93,17 +90,17 @@ func BenchmarkPageKeys(b *testing.B) {
 	rows := make([]row.Row, 1_000_000)
 	for i := range rows {
 		rows[i] = row.Row{
-			Domain: "site.test", Host: "www.site.test", Scheme: "https", Port: part.NoPort,
+			Domain: "site.test", Host: "www.site.test", Scheme: "https", Port: NoPort,
 			PathQuery: fmt.Sprintf("/catalogue/section-%03d/item-%07d.html", i/5000, i),
 		}
 	}
 	for b.Loop() {
-		store, parts := writeParts(b, rows, Options{Dataset: 1, Batch: "b", Prefix: "any", TempDir: b.TempDir()})
+		store, parts := writeWith(b, rows, Options{Dataset: 1, Batch: "b", Prefix: "any", TempDir: b.TempDir()})
 		var keys, pages, size int64
 		for _, p := range parts {
-			data := parttest.Bytes(b, store, p)
+			data := partBytes(b, store, p)
 			blocks := readKeys(b, data)
-			keys += int64(len(part.AppendPageKeys(nil, blocks)))
+			keys += int64(len(AppendPageKeys(nil, blocks)))
 			size += int64(len(data))
 			for i := range p.Blocks {
 				pages += int64(p.Blocks[i].Pages())

@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/part/parttest"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/rowsort"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -20,8 +18,8 @@ import (
 func TestRowsReachPartsUnharmed(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(60) {
-		rows := parttest.Tangled(seed, 1+int(seed)*20)
-		lim := part.Limits{PageRows: 1 + int(seed%7)*5, PageColumnBytes: 500, RowGroupBytes: 20_000, PartBytes: 60_000}
+		rows := tangledRows(seed, 1+int(seed)*20)
+		lim := Limits{PageRows: 1 + int(seed%7)*5, PageColumnBytes: 500, RowGroupBytes: 20_000, PartBytes: 60_000}
 		var keys []string
 		for _, budget := range []int64{300, 10_000, 1 << 30} {
 			store := blob.NewMemory()
@@ -49,7 +47,7 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 					shuffle()
 				}
 			}
-			w := New(ctx, store, testOptions(t, lim))
+			w := NewWriter(ctx, store, testOptions(t, lim))
 			var err error
 			if len(files) == 0 {
 				err = buffer.Rows(ctx, 0, 255, w)
@@ -80,13 +78,13 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got []parttest.FileRow
+			var got []fileRow
 			var names []string
 			for _, p := range parts {
-				got = append(got, parttest.ReadParquetGo(t, parttest.Bytes(t, store, p))...)
+				got = append(got, readParquetGo(t, partBytes(t, store, p))...)
 				names = append(names, p.Part.Key)
 			}
-			if diff := cmp.Diff(parttest.FileRows(parttest.Sorted(slices.Clone(rows))), got); diff != "" {
+			if diff := cmp.Diff(fileRows(sortedRows(slices.Clone(rows))), got); diff != "" {
 				t.Fatalf("seed %d, budget %d (-want +got):\n%s", seed, budget, diff)
 			}
 			if keys == nil {

@@ -1,7 +1,4 @@
-// Package parttest has what the tests of parts share: rows to write, what a part of them has to
-// hold, and a reader of parts that is not urlake's. It imports neither the writer nor the reader,
-// so that the tests of both can use it.
-package parttest
+package part
 
 import (
 	"bytes"
@@ -15,33 +12,26 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/row"
 )
 
-// Dataset and Batch are those of FileRows.
+// The dataset and the batch of fileRows.
 const (
-	Dataset = 7
-	Batch   = "2024-05-01"
+	testDataset = 7
+	testBatch   = "2024-05-01"
 )
 
-// AllColumns are all columns of a part.
-var AllColumns = func() []part.Column {
-	var all []part.Column
-	for c := range part.Column(part.NumColumns) {
+// allColumns are all columns of a part.
+var allColumns = func() []Column {
+	var all []Column
+	for c := range Column(NumColumns) {
 		all = append(all, c)
 	}
 	return all
 }()
 
-// Writer is the writer of parts.
-type Writer interface {
-	row.Sink
-	Finish() ([]part.Written, error)
-}
-
-// Write passes rows to w one by one and returns the parts.
-func Write(tb testing.TB, w Writer, rows []row.Row) []part.Written {
+// writeRows passes rows to w one by one and returns the parts.
+func writeRows(tb testing.TB, w *Writer, rows []row.Row) []Written {
 	tb.Helper()
 	var key row.Key
 	var buf []byte
@@ -61,8 +51,8 @@ func Write(tb testing.TB, w Writer, rows []row.Row) []part.Written {
 	return parts
 }
 
-// Bytes reads a part from the store.
-func Bytes(tb testing.TB, store blob.Store, p part.Written) []byte {
+// partBytes reads a part from the store.
+func partBytes(tb testing.TB, store blob.Store, p Written) []byte {
 	tb.Helper()
 	data, _, err := store.Get(context.Background(), p.Part.Key)
 	if err != nil {
@@ -71,8 +61,8 @@ func Bytes(tb testing.TB, store blob.Store, p part.Written) []byte {
 	return data
 }
 
-// FileRow is a row with the columns that the writer adds.
-type FileRow struct {
+// fileRow is a row with the columns that the writer adds.
+type fileRow struct {
 	row.Row
 	DatasetID        uint32
 	Batch            string
@@ -80,17 +70,17 @@ type FileRow struct {
 	NullRaw, NullExt bool
 }
 
-// FileRows returns what a part of rows has to hold.
-func FileRows(rows []row.Row) []FileRow {
-	out := make([]FileRow, len(rows))
+// fileRows returns what a part of rows has to hold.
+func fileRows(rows []row.Row) []fileRow {
+	out := make([]fileRow, len(rows))
 	for i, r := range rows {
 		url := r.Scheme + "://" + r.Host
 		if r.Port >= 0 {
 			url += fmt.Sprintf(":%d", r.Port)
 		}
 		url += r.PathQuery
-		out[i] = FileRow{
-			Row: r, DatasetID: Dataset, Batch: Batch,
+		out[i] = fileRow{
+			Row: r, DatasetID: testDataset, Batch: testBatch,
 			DomainID: xxh3.HashString(r.Domain), URLID: xxh3.HashString(url),
 			NullRaw: r.RawURL == "", NullExt: r.Extras == "",
 		}
@@ -98,11 +88,11 @@ func FileRows(rows []row.Row) []FileRow {
 	return out
 }
 
-// ColumnRows turns all columns back into rows.
-func ColumnRows(c *part.Columns) []FileRow {
-	out := make([]FileRow, c.Rows)
+// columnRows turns all columns back into rows.
+func columnRows(c *Columns) []fileRow {
+	out := make([]fileRow, c.Rows)
 	for i := range out {
-		out[i] = FileRow{
+		out[i] = fileRow{
 			Row: row.Row{
 				Domain: c.Domain[i], Host: c.Host[i], PathQuery: c.PathQuery[i], Scheme: c.Scheme[i], Port: c.Port[i],
 				TS: c.TS[i], HasTS: c.HasTS[i], Size: c.Size[i], HasSize: c.HasSize[i],
@@ -115,8 +105,8 @@ func ColumnRows(c *part.Columns) []FileRow {
 	return out
 }
 
-// ParquetGoRow is the schema as parquet-go sees it.
-type ParquetGoRow struct {
+// parquetGoRow is the schema as parquet-go sees it.
+type parquetGoRow struct {
 	DatasetID int32   `parquet:"dataset_id"`
 	Batch     string  `parquet:"batch"`
 	Scheme    string  `parquet:"scheme"`
@@ -132,21 +122,21 @@ type ParquetGoRow struct {
 	Extras    *string `parquet:"extras,optional,json"`
 }
 
-// ReadParquetGo reads all rows of a part with parquet-go.
-func ReadParquetGo(tb testing.TB, data []byte) []FileRow {
+// readParquetGo reads all rows of a part with parquet-go.
+func readParquetGo(tb testing.TB, data []byte) []fileRow {
 	tb.Helper()
 	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := parquet.NewGenericReader[ParquetGoRow](f)
+	r := parquet.NewGenericReader[parquetGoRow](f)
 	defer r.Close()
-	rows := make([]ParquetGoRow, f.NumRows()+1)
+	rows := make([]parquetGoRow, f.NumRows()+1)
 	n, err := r.Read(rows)
 	if err != io.EOF || int64(n) != f.NumRows() {
 		tb.Fatalf("parquet-go read %d of %d rows: %v", n, f.NumRows(), err)
 	}
-	out := make([]FileRow, n)
+	out := make([]fileRow, n)
 	for i, p := range rows[:n] {
 		o := &out[i]
 		o.DatasetID, o.Batch = uint32(p.DatasetID), p.Batch
@@ -172,8 +162,8 @@ func ReadParquetGo(tb testing.TB, data []byte) []FileRow {
 	return out
 }
 
-// Page encodes a page of body, with a correct Parquet checksum.
-func Page(h part.PageHeader, rows, encoding int, body []byte) []byte {
+// testPage encodes a page of body, with a correct Parquet checksum.
+func testPage(h PageHeader, rows, encoding int, body []byte) []byte {
 	h.Compressed, h.CRC = len(body), crc32.ChecksumIEEE(body)
-	return append(part.AppendPageHeader(nil, h, rows, encoding), body...)
+	return append(AppendPageHeader(nil, h, rows, encoding), body...)
 }

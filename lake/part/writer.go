@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"cmp"
@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/lake/zstdtext"
@@ -30,9 +29,9 @@ type Options struct {
 	// TempDir is the folder for the temporary file of the open part; "" is the system's. No file is
 	// left there, however the process ends.
 	TempDir string
-	Limits  part.Limits
+	Limits  Limits
 	// Domains, if not nil, receives the domains of the parts while they are written.
-	Domains part.DomainSink
+	Domains DomainSink
 }
 
 // Writer writes the parts of one partition of one batch. Its caller passes all rows in order to
@@ -40,7 +39,7 @@ type Options struct {
 // everything.
 //
 // A part with one row group is kept in memory until it is stored. One with several is in a
-// temporary file, which is read back and verified with part.BuildPageIndex before it is stored. A
+// temporary file, which is read back and verified with BuildPageIndex before it is stored. A
 // part is stored even if its key exists: the bytes are the same.
 //
 // A Writer needs the memory of one compressed row group, which is at most RowGroupBytes and usually
@@ -50,14 +49,14 @@ type Writer struct {
 	ctx   context.Context
 	store blob.Store
 	opt   Options
-	lim   part.Limits
+	lim   Limits
 	// union tells that rows have batches of their own.
 	union bool
 	// A domain_id belongs to the partition if domain_id >> shift == want.
 	shift uint
 	want  uint64
 	err   error // sticks
-	parts []part.Written
+	parts []Written
 
 	// The open host. Its domain and name are the last values of their columns.
 	hasHost  bool
@@ -98,12 +97,12 @@ type Writer struct {
 	// The last row of the page before the open one.
 	lastRow struct {
 		domain string
-		key    part.PageKey
+		key    PageKey
 	}
 
 	// The open row group.
-	cols     [part.NumColumns]chunkWriter
-	pageKeys []part.PageKey // of its pages
+	cols     [NumColumns]chunkWriter
+	pageKeys []PageKey // of its pages
 	group    rowGroup
 	slabs    []*[pageSlab]byte // slabs with pages that are in memory
 	slab     []byte            // the free rest of the last slab
@@ -121,9 +120,9 @@ type pageBuffers struct {
 	// it was written in other pieces would stall the processor.
 	path    textPage
 	ids     []byte
-	numbers [part.NumColumns]numberRuns
-	texts   [part.NumColumns]textRuns
-	domains part.DomainRuns // only with Options.Domains
+	numbers [NumColumns]numberRuns
+	texts   [NumColumns]textRuns
+	domains DomainRuns // only with Options.Domains
 
 	chunkPool [][]byte // empty blocks for chunks
 
@@ -143,7 +142,7 @@ func (b *pageBuffers) reset() {
 	b.path.reset()
 	b.path.textBounds = textBounds{}
 	b.domains.Reset()
-	for i := range part.NumColumns {
+	for i := range NumColumns {
 		b.numbers[i].reset()
 		b.texts[i].reset()
 		b.texts[i].last, b.texts[i].textBounds = nil, textBounds{}
@@ -151,13 +150,13 @@ func (b *pageBuffers) reset() {
 }
 
 // New starts a Writer. The first call of another method reports invalid options.
-func New(ctx context.Context, store blob.Store, opt Options) *Writer {
+func NewWriter(ctx context.Context, store blob.Store, opt Options) *Writer {
 	w := &Writer{ctx: ctx, store: store, opt: opt, lim: opt.Limits}
-	w.lim.PageRows = cmp.Or(w.lim.PageRows, part.PageRows)
-	w.lim.PageBytes = cmp.Or(w.lim.PageBytes, part.PageBytes)
-	w.lim.PageColumnBytes = cmp.Or(w.lim.PageColumnBytes, part.PageColumnBytes)
-	w.lim.RowGroupBytes = cmp.Or(w.lim.RowGroupBytes, part.RowGroupBytes)
-	w.lim.PartBytes = cmp.Or(w.lim.PartBytes, part.PartBytes)
+	w.lim.PageRows = cmp.Or(w.lim.PageRows, PageRows)
+	w.lim.PageBytes = cmp.Or(w.lim.PageBytes, PageBytes)
+	w.lim.PageColumnBytes = cmp.Or(w.lim.PageColumnBytes, PageColumnBytes)
+	w.lim.RowGroupBytes = cmp.Or(w.lim.RowGroupBytes, RowGroupBytes)
+	w.lim.PartBytes = cmp.Or(w.lim.PartBytes, PartBytes)
 	w.suffix = &noSuffix
 	w.pageBuffers = pageBufferPool.Get().(*pageBuffers)
 	w.pageBuffers.reset()
@@ -268,7 +267,7 @@ func (w *Writer) fail(err error) error {
 // isOpen reports whether h is the open host.
 func (w *Writer) isOpen(h *row.SortedHost) bool {
 	return w.hasHost && h.DomainID == w.domainID &&
-		h.Host == row.View(w.texts[part.ColHost].last) && h.Domain == row.View(w.texts[part.ColDomain].last)
+		h.Host == row.View(w.texts[ColHost].last) && h.Domain == row.View(w.texts[ColDomain].last)
 }
 
 // openHost opens a host that has rows. If a page is open, its rows begin there.
@@ -276,7 +275,7 @@ func (w *Writer) openHost(h *row.SortedHost) error {
 	if h.DomainID>>w.shift != w.want {
 		return fmt.Errorf("domain_id %s is of another partition", urlnorm.FormatID(h.DomainID))
 	}
-	domains, hosts := &w.texts[part.ColDomain], &w.texts[part.ColHost]
+	domains, hosts := &w.texts[ColDomain], &w.texts[ColHost]
 	domain, host := rawBytes(h.Domain), rawBytes(h.Host)
 	d, n := codec.CommonPrefix(domains.last, domain), codec.CommonPrefix(hosts.last, host)
 	newDomain, newHost := d < max(len(domain), len(domains.last)), n < max(len(host), len(hosts.last))
@@ -311,7 +310,7 @@ func (w *Writer) openHost(h *row.SortedHost) error {
 
 // startDomain sets the domain of the page's rows from the next one on.
 func (w *Writer) startDomain(domain []byte) {
-	w.numbers[part.ColDomainID].set(w.rows, int64(w.domainID))
+	w.numbers[ColDomainID].set(w.rows, int64(w.domainID))
 	if w.opt.Domains != nil {
 		w.endDomain()
 		w.domains.Append(nil, domain, 0)
@@ -358,7 +357,7 @@ func (w *Writer) addRow(path []byte, suffix *row.Suffix) (records int, err error
 		}
 		w.setSuffix(suffix)
 	}
-	n := len(w.texts[part.ColDomain].last) + len(w.texts[part.ColHost].last) + w.suffixText + len(path)
+	n := len(w.texts[ColDomain].last) + len(w.texts[ColHost].last) + w.suffixText + len(path)
 	if n > row.MaxKey {
 		return 0, fmt.Errorf("%w: %d bytes, allowed are %d", row.ErrRowTooLarge, n, row.MaxKey)
 	}
@@ -425,13 +424,13 @@ func (w *Writer) setSuffix(s *row.Suffix) {
 		w.hasOrigin = false
 	}
 	if first {
-		w.texts[part.ColDomain].set(0, row.View(w.texts[part.ColDomain].last))
-		w.texts[part.ColHost].set(0, row.View(w.texts[part.ColHost].last))
-		w.startDomain(w.texts[part.ColDomain].last)
+		w.texts[ColDomain].set(0, row.View(w.texts[ColDomain].last))
+		w.texts[ColHost].set(0, row.View(w.texts[ColHost].last))
+		w.startDomain(w.texts[ColDomain].last)
 	}
 	if newOrigin || first {
-		w.texts[part.ColScheme].set(w.rows, row.View(w.scheme))
-		w.numbers[part.ColPort].setOptional(w.rows, int64(s.Port), s.Port >= 0)
+		w.texts[ColScheme].set(w.rows, row.View(w.scheme))
+		w.numbers[ColPort].setOptional(w.rows, int64(s.Port), s.Port >= 0)
 	}
 	w.suffix = s
 	w.suffixText = len(s.Scheme) + len(s.Extras) + len(s.RawURL)
@@ -440,13 +439,13 @@ func (w *Writer) setSuffix(s *row.Suffix) {
 		return
 	}
 	w.bare = bare
-	w.numbers[part.ColTS].setOptional(w.rows, s.TS, s.HasTS)
-	w.numbers[part.ColSize].setOptional(w.rows, s.Size, s.HasSize)
-	w.rawURLPlain = w.texts[part.ColRawURL].setOptional(w.rows, s.RawURL)
-	w.extrasPlain = w.texts[part.ColExtras].setOptional(w.rows, s.Extras)
+	w.numbers[ColTS].setOptional(w.rows, s.TS, s.HasTS)
+	w.numbers[ColSize].setOptional(w.rows, s.Size, s.HasSize)
+	w.rawURLPlain = w.texts[ColRawURL].setOptional(w.rows, s.RawURL)
+	w.extrasPlain = w.texts[ColExtras].setOptional(w.rows, s.Extras)
 	w.extras = append(w.extras[:0], s.Extras...)
 	if w.union {
-		w.texts[part.ColBatch].set(w.rows, s.Batch)
+		w.texts[ColBatch].set(w.rows, s.Batch)
 		w.batch = append(w.batch[:0], s.Batch...)
 	}
 	w.ts, w.hasTS, w.size, w.hasSize = s.TS, s.HasTS, s.Size, s.HasSize
@@ -459,7 +458,7 @@ func (w *Writer) setOrigin() {
 		return
 	}
 	w.hasOrigin = true
-	host := w.texts[part.ColHost].last
+	host := w.texts[ColHost].last
 	const sep, colonPort = "://", 1 + 10 // digits of an int32
 	if need := len(w.scheme) + len(sep) + len(host) + colonPort; need > w.pathAt {
 		path := w.url[w.pathAt:]
@@ -504,7 +503,7 @@ func (w *Writer) End() error {
 
 // Finish ends the rows if End was not called, stores the last part and returns all parts. Without
 // rows there are none. The Writer cannot be used afterwards.
-func (w *Writer) Finish() ([]part.Written, error) {
+func (w *Writer) Finish() ([]Written, error) {
 	if !errors.Is(w.err, errEnded) {
 		if err := w.End(); err != nil {
 			return nil, err

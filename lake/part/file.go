@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
 )
 
 // rowGroup counts the open row group.
@@ -23,10 +22,10 @@ type partFile struct {
 	rows   int64
 	raw    int64
 	groups []format.RowGroup
-	colIdx [][part.NumColumns]format.ColumnIndex
-	offIdx [][part.NumColumns]format.OffsetIndex
-	blocks []part.PageIndexBlock
-	keys   []part.PageKeyBlock
+	colIdx [][NumColumns]format.ColumnIndex
+	offIdx [][NumColumns]format.OffsetIndex
+	blocks []PageIndexBlock
+	keys   []PageKeyBlock
 }
 
 // endGroup appends the chunks of the open row group to the part and adds their metadata.
@@ -38,7 +37,7 @@ func (w *Writer) endGroup() error {
 	g := len(f.groups)
 	if g == 0 {
 		f.spool = newSpool()
-		if err := w.write([]byte(part.ParquetMagic)); err != nil {
+		if err := w.write([]byte(ParquetMagic)); err != nil {
 			return err
 		}
 	}
@@ -47,27 +46,27 @@ func (w *Writer) endGroup() error {
 	for i, page := range pages {
 		starts = append(starts, starts[i]+int64(page.rows))
 	}
-	blocks := part.NewPageIndex(g, starts)
+	blocks := NewPageIndex(g, starts)
 	group := format.RowGroup{
 		NumRows:    w.group.rows,
 		FileOffset: f.spool.size,
 		Ordinal:    int16(g),
 	}
-	for _, c := range part.SortOrder {
+	for _, c := range SortOrder {
 		group.SortingColumns = append(group.SortingColumns, format.SortingColumn{ColumnIdx: int32(c), NullsFirst: true})
 	}
-	var colIdx [part.NumColumns]format.ColumnIndex
-	var offIdx [part.NumColumns]format.OffsetIndex
+	var colIdx [NumColumns]format.ColumnIndex
+	var offIdx [NumColumns]format.OffsetIndex
 	for i := range w.cols {
 		c := &w.cols[i]
-		meta := w.describeChunk(part.Column(i), &colIdx[i], &offIdx[i])
+		meta := w.describeChunk(Column(i), &colIdx[i], &offIdx[i])
 		group.Columns = append(group.Columns, format.ColumnChunk{MetaData: meta})
 		group.TotalByteSize += meta.TotalUncompressedSize
 		group.TotalCompressedSize += meta.TotalCompressedSize
 		off := f.spool.size
 		for p, page := range c.pages {
-			b := &blocks[p/part.PageIndexPages]
-			b.SetPage(part.Column(i), p%part.PageIndexPages, off, int64(page.bytes), page.sum)
+			b := &blocks[p/PageIndexPages]
+			b.SetPage(Column(i), p%PageIndexPages, off, int64(page.bytes), page.sum)
 			off += int64(page.bytes)
 		}
 		if err := w.write(c.blocks...); err != nil {
@@ -76,7 +75,7 @@ func (w *Writer) endGroup() error {
 		c.blocks, c.pages = c.blocks[:0], c.pages[:0]
 	}
 	f.blocks = append(f.blocks, blocks...)
-	f.keys = append(f.keys, part.NewPageKeys(g, starts, w.pageKeys)...)
+	f.keys = append(f.keys, NewPageKeys(g, starts, w.pageKeys)...)
 	w.pageKeys = nil
 	f.groups = append(f.groups, group)
 	f.colIdx = append(f.colIdx, colIdx)
@@ -93,7 +92,7 @@ func (w *Writer) endGroup() error {
 // describeChunk returns the metadata of one column of the open row group, which starts at the end
 // of the file, and fills in its column and offset index.
 func (w *Writer) describeChunk(
-	col part.Column, idx *format.ColumnIndex, off *format.OffsetIndex,
+	col Column, idx *format.ColumnIndex, off *format.OffsetIndex,
 ) format.ColumnMetaData {
 	c := &w.cols[col]
 	encoding := format.Encoding(col.Encoding())
@@ -217,7 +216,7 @@ func (w *Writer) closePart() error {
 	}
 	for g := range f.groups {
 		for c := range f.groups[g].Columns {
-			b := part.MarshalThrift(f.colIdx[g][c])
+			b := MarshalThrift(f.colIdx[g][c])
 			chunk := &f.groups[g].Columns[c]
 			chunk.ColumnIndexOffset, chunk.ColumnIndexLength = f.spool.size, int32(len(b))
 			if err := w.write(b); err != nil {
@@ -227,7 +226,7 @@ func (w *Writer) closePart() error {
 	}
 	for g := range f.groups {
 		for c := range f.groups[g].Columns {
-			b := part.MarshalThrift(f.offIdx[g][c])
+			b := MarshalThrift(f.offIdx[g][c])
 			chunk := &f.groups[g].Columns[c]
 			chunk.OffsetIndexOffset, chunk.OffsetIndexLength = f.spool.size, int32(len(b))
 			if err := w.write(b); err != nil {
@@ -237,28 +236,28 @@ func (w *Writer) closePart() error {
 	}
 	meta := format.FileMetaData{
 		Version:   2,
-		Schema:    part.SchemaElements(),
+		Schema:    SchemaElements(),
 		NumRows:   f.rows,
 		RowGroups: f.groups,
-		CreatedBy: part.CreatedBy,
+		CreatedBy: CreatedBy,
 	}
 	if len(f.keys) > 0 {
-		keys := part.AppendPageKeys(nil, f.keys)
-		name, value := part.PageKeysMetadata(keys, f.spool.size)
+		keys := AppendPageKeys(nil, f.keys)
+		name, value := PageKeysMetadata(keys, f.spool.size)
 		meta.KeyValueMetadata = append(meta.KeyValueMetadata, format.KeyValue{Key: name, Value: value})
 		if err := w.write(keys); err != nil {
 			return err
 		}
 	}
-	for range part.NumColumns {
+	for range NumColumns {
 		meta.ColumnOrders = append(meta.ColumnOrders, format.ColumnOrder{Value: &format.TypeDefinedOrder{}})
 	}
-	footer := part.MarshalThrift(meta)
+	footer := MarshalThrift(meta)
 	footer = codec.AppendU32(footer, uint32(len(footer)))
-	if err := w.write(append(footer, part.ParquetMagic...)); err != nil {
+	if err := w.write(append(footer, ParquetMagic...)); err != nil {
 		return err
 	}
-	w.parts = append(w.parts, part.Written{
+	w.parts = append(w.parts, Written{
 		Part: lake.Part{
 			Object: lake.Object{
 				Key: lake.PartKey(w.opt.Dataset, w.opt.Prefix, w.opt.Batch,

@@ -1,11 +1,9 @@
-package partwriter
+package part
 
 import (
 	"encoding/binary"
 
 	"github.com/parquet-go/parquet-go/format"
-
-	"github.com/urlake/urlake/lake/part"
 )
 
 // numberRuns collects a column of numbers of the open page, as runs of rows with the same value or
@@ -130,7 +128,7 @@ func appendNumber(dst []byte, v int64, width int) []byte {
 }
 
 // numberWidth is the size of a column's numbers as PLAIN.
-func numberWidth(col part.Column) int {
+func numberWidth(col Column) int {
 	if col.Type() == format.Int32 {
 		return 4
 	}
@@ -138,7 +136,7 @@ func numberWidth(col part.Column) int {
 }
 
 // measureDomains sets d.Measures to the timestamps and sizes of a page of rows rows.
-func measureDomains(d *part.DomainRuns, ts, size *numberRuns, rows int) {
+func measureDomains(d *DomainRuns, ts, size *numberRuns, rows int) {
 	m := &d.Measures
 	m.Rows = 0
 	if ts.nulls(rows) == rows && size.nulls(rows) == rows {

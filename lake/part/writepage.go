@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/zstdtext"
 )
@@ -50,7 +49,7 @@ func (w *Writer) endPage() error {
 	}
 	w.addLastID()
 	if !w.union {
-		w.texts[part.ColBatch].set(0, w.opt.Batch)
+		w.texts[ColBatch].set(0, w.opt.Batch)
 	}
 	raw, err := w.measurePage()
 	if err != nil {
@@ -61,7 +60,7 @@ func (w *Writer) endPage() error {
 			return err
 		}
 	}
-	full := w.file.raw+w.group.raw+raw > w.lim.PartBytes || len(w.file.groups) == part.MaxRowGroups
+	full := w.file.raw+w.group.raw+raw > w.lim.PartBytes || len(w.file.groups) == MaxRowGroups
 	if full && w.file.rows+w.group.rows > 0 {
 		if err := w.endPart(); err != nil {
 			return err
@@ -77,16 +76,16 @@ func (w *Writer) endPage() error {
 	}
 	if w.opt.Domains != nil {
 		w.endDomain()
-		measureDomains(&w.domains, &w.numbers[part.ColTS], &w.numbers[part.ColSize], w.rows)
+		measureDomains(&w.domains, &w.numbers[ColTS], &w.numbers[ColSize], w.rows)
 		if err := w.opt.Domains.Domains(&w.domains); err != nil {
 			return err
 		}
 		w.domains.Reset()
 	}
-	w.numbers[part.ColTS].toMicros()
+	w.numbers[ColTS].toMicros()
 	w.pageKeys = append(w.pageKeys, w.pageKey())
 	w.enc = pageEncoders.Get().(*zstdtext.Encoder)
-	for i := range part.Column(part.NumColumns) {
+	for i := range Column(NumColumns) {
 		w.encodePage(i)
 		w.numbers[i].reset()
 		w.texts[i].reset()
@@ -104,24 +103,24 @@ func (w *Writer) endPage() error {
 
 // pageKey returns the key of the open page, which is complete, and keeps its last row for that of
 // the next page.
-func (w *Writer) pageKey() (k part.PageKey) {
-	value := func(col part.Column) string { // of the first row
+func (w *Writer) pageKey() (k PageKey) {
+	value := func(col Column) string { // of the first row
 		t := &w.texts[col]
 		return string(t.bytes[:t.runs[0].suffix])
 	}
-	if w.group.rows > 0 && w.lastRow.domain == value(part.ColDomain) {
-		first := part.PageKey{
-			Host: value(part.ColHost), Path: string(w.path.bytes[:w.path.suffixes[0]]),
-			Scheme: value(part.ColScheme), Port: part.NoPort,
+	if w.group.rows > 0 && w.lastRow.domain == value(ColDomain) {
+		first := PageKey{
+			Host: value(ColHost), Path: string(w.path.bytes[:w.path.suffixes[0]]),
+			Scheme: value(ColScheme), Port: NoPort,
 		}
-		if port := w.numbers[part.ColPort].runs[0]; !port.null {
+		if port := w.numbers[ColPort].runs[0]; !port.null {
 			first.Port = int32(port.value)
 		}
-		k = part.KeyBetween(&w.lastRow.key, &first)
+		k = KeyBetween(&w.lastRow.key, &first)
 	}
-	w.lastRow.domain = string(w.texts[part.ColDomain].last)
-	w.lastRow.key = part.PageKey{
-		Host: string(w.texts[part.ColHost].last), Path: string(w.url[w.pathAt:]), Scheme: string(w.scheme), Port: w.port,
+	w.lastRow.domain = string(w.texts[ColDomain].last)
+	w.lastRow.key = PageKey{
+		Host: string(w.texts[ColHost].last), Path: string(w.url[w.pathAt:]), Scheme: string(w.scheme), Port: w.port,
 	}
 	return k
 }
@@ -130,13 +129,13 @@ func (w *Writer) pageKey() (k part.PageKey) {
 // headers, and checks its times and its text but for paths.
 func (w *Writer) measurePage() (int64, error) {
 	raw := 4*w.rows + w.path.plain + len(w.ids)
-	if low, high := w.numbers[part.ColTS].bounds(); low < -part.MaxTS || high > part.MaxTS {
-		return 0, fmt.Errorf("times of %d to %d ms since 1970: the limits are ±%d", low, high, int64(part.MaxTS))
+	if low, high := w.numbers[ColTS].bounds(); low < -MaxTS || high > MaxTS {
+		return 0, fmt.Errorf("times of %d to %d ms since 1970: the limits are ±%d", low, high, int64(MaxTS))
 	}
-	for col := range part.Column(part.NumColumns) {
+	for col := range Column(NumColumns) {
 		var nulls int
 		switch {
-		case col == part.ColPathQuery || col == part.ColURLID || col == part.ColDatasetID:
+		case col == ColPathQuery || col == ColURLID || col == ColDatasetID:
 			continue // counted above
 		case col.Type() == format.ByteArray:
 			if !w.texts[col].valid() {
@@ -155,7 +154,7 @@ func (w *Writer) measurePage() (int64, error) {
 }
 
 // levelBytes bounds the size of the definition levels of a page as appendLevels writes them.
-func levelBytes(col part.Column, rows, nulls int) int {
+func levelBytes(col Column, rows, nulls int) int {
 	if !col.Optional() {
 		return 0
 	}
@@ -167,10 +166,10 @@ func levelBytes(col part.Column, rows, nulls int) int {
 }
 
 // encodePage encodes the open page of a column and adds it to the column's chunk.
-func (w *Writer) encodePage(col part.Column) {
+func (w *Writer) encodePage(col Column) {
 	c := &w.cols[col]
 	page := writtenPage{rows: w.rows}
-	h := part.PageHeader{Zstd: col.Compression() == format.Zstd}
+	h := PageHeader{Zstd: col.Compression() == format.Zstd}
 	body := w.encoded[:0]
 	// useSlab makes body a part of a slab if the content is large, so that it need not be copied.
 	useSlab := func(content int) {
@@ -179,19 +178,19 @@ func (w *Writer) encodePage(col part.Column) {
 		}
 	}
 	switch {
-	case col == part.ColPathQuery:
+	case col == ColPathQuery:
 		var prefixes int
 		w.lengths, prefixes = w.path.appendLengths(w.lengths[:0])
 		h.Uncompressed = len(w.lengths) + len(w.path.bytes)
 		useSlab(h.Uncompressed)
 		body = w.enc.AppendSections(body, w.path.bytes, w.lengths[:prefixes], w.lengths[prefixes:])
 		page.setBounds(w.path.bounds(w.url[w.pathAt:]))
-	case col == part.ColURLID:
+	case col == ColURLID:
 		useSlab(len(w.ids))
 		body = append(body, w.ids...)
 		h.Uncompressed = len(body)
 		page.min, page.max = idBounds(w.ids)
-	case col == part.ColDatasetID:
+	case col == ColDatasetID:
 		page.min = appendNumber(nil, int64(w.opt.Dataset), 4)
 		page.max = page.min
 		h.Uncompressed = 4 * w.rows
@@ -233,7 +232,7 @@ func (w *Writer) encodePage(col part.Column) {
 			switch {
 			case low == high:
 				body = w.appendRepeated(body, page.min, n)
-			case col == part.ColDomainID: // its runs are long
+			case col == ColDomainID: // its runs are long
 				w.values, w.counts = t.appendRuns(w.values[:0], w.counts[:0], w.rows, width)
 				body = w.enc.AppendRuns(body, w.values, width, w.counts)
 			default:
@@ -245,7 +244,7 @@ func (w *Writer) encodePage(col part.Column) {
 	h.Nulls = page.nulls
 	h.Compressed = len(body)
 	h.CRC = crc32.ChecksumIEEE(body)
-	header := part.AppendPageHeader(w.header[:0], h, w.rows, col.Encoding())
+	header := AppendPageHeader(w.header[:0], h, w.rows, col.Encoding())
 	w.header = header
 	page.bytes = len(header) + len(body)
 	page.rawBytes = len(header) + h.Uncompressed
@@ -380,12 +379,12 @@ func compareBounds(kind format.Type, a, b []byte) int {
 	return bytes.Compare(a, b)
 }
 
-// lowerBound shortens a string to at most part.BoundBytes, at the start of a character.
+// lowerBound shortens a string to at most BoundBytes, at the start of a character.
 func lowerBound(v []byte) []byte {
-	if len(v) <= part.BoundBytes {
+	if len(v) <= BoundBytes {
 		return v
 	}
-	n := part.BoundBytes
+	n := BoundBytes
 	for n > 0 && !utf8.RuneStart(v[n]) {
 		n--
 	}

@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package partwriter
+package part
 
 import "github.com/urlake/urlake/lake/row"
 

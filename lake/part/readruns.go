@@ -1,24 +1,22 @@
-package partreader
+package part
 
 import (
 	"bytes"
 	"fmt"
-
-	"github.com/urlake/urlake/lake/part"
 )
 
 // NewDomainPlan plans to read all rows of pages [from, to) of the block with Plan.DomainRuns.
-func NewDomainPlan(b *part.PageIndexBlock, from, to int) (*Plan, error) {
+func NewDomainPlan(b *PageIndexBlock, from, to int) (*Plan, error) {
 	if from < 0 || from >= to || to > b.Pages() {
 		return nil, fmt.Errorf("plan pages %d to %d of row group %d: the block has %d", from, to, b.RowGroup, b.Pages())
 	}
 	first, end := b.PageStart(from), b.PageStart(to)
-	return NewPlan(b, b.FirstRow+first, end-first, part.ColDomain, part.ColTS, part.ColSize)
+	return NewPlan(b, b.FirstRow+first, end-first, ColDomain, ColTS, ColSize)
 }
 
 // DomainRuns decodes data, the bytes of p.Ranges, into dst and reuses its memory. p is from
 // NewDomainPlan. Errors name file as their source. After an error dst must not be used.
-func (p *Plan) DomainRuns(dst *part.DomainRuns, file string, data [][]byte) error {
+func (p *Plan) DomainRuns(dst *DomainRuns, file string, data [][]byte) error {
 	if err := p.checkRanges(file, data); err != nil {
 		return err
 	}
@@ -33,7 +31,7 @@ func (p *Plan) DomainRuns(dst *part.DomainRuns, file string, data [][]byte) erro
 			if err != nil {
 				return err
 			}
-			if pc.col == part.ColDomain {
+			if pc.col == ColDomain {
 				if !dec.appendRuns(dst, values, pg.rows) {
 					return pg.corrupt(fmt.Sprintf("%d strings", pg.rows), fmt.Sprintf("other in %d bytes", len(values)))
 				}
@@ -52,7 +50,7 @@ func (p *Plan) DomainRuns(dst *part.DomainRuns, file string, data [][]byte) erro
 	}
 	m := &dst.Measures
 	for _, pc := range p.planned[:p.nplanned] {
-		if pc.col == part.ColDomain {
+		if pc.col == ColDomain {
 			continue
 		}
 		m.Grow(pc.col, int(p.rows))
@@ -70,13 +68,13 @@ func (p *Plan) DomainRuns(dst *part.DomainRuns, file string, data [][]byte) erro
 // appendRuns appends the runs of a page of n values as DELTA_BYTE_ARRAY. The first one extends the
 // last run of dst if it has the same domain. A value whose prefix is the whole previous value and
 // whose suffix is empty extends the run, so no string is made for it.
-func (d *pageDecoder) appendRuns(dst *part.DomainRuns, values []byte, n int) bool {
+func (d *pageDecoder) appendRuns(dst *DomainRuns, values []byte, n int) bool {
 	prefixes, suffixes, rest, ok := d.readLengths(values, n)
 	if !ok {
 		return false
 	}
-	last, first := 0, true    // length of the previous value; no value of the page was seen yet
-	left := part.MaxPageBytes // bytes of text that the page may still add
+	last, first := 0, true // length of the previous value; no value of the page was seen yet
+	left := MaxPageBytes   // bytes of text that the page may still add
 	for i, prefix := range prefixes {
 		suffix := int(suffixes[i])
 		if suffix == 0 && int(prefix) == last && !first {

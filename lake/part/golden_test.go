@@ -1,4 +1,4 @@
-package partwriter
+package part
 
 import (
 	"bytes"
@@ -15,9 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/part/parttest"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/row"
 )
 
@@ -34,8 +31,8 @@ func TestGolden(t *testing.T) {
 		{Domain: "example.org", Host: "example.org", Scheme: "https", Port: -1, PathQuery: "/%C3%A9",
 			Extras: `{"lang":"fr"}`},
 	}
-	store, parts := writeParts(t, rows, testOptions(t, part.Limits{PageRows: 2}))
-	written := parttest.Bytes(t, store, parts[0])
+	store, parts := writeParts(t, rows, Limits{PageRows: 2})
+	written := partBytes(t, store, parts[0])
 	partFile := filepath.Join("testdata", "part-v1.parquet")
 	if *updateGolden {
 		if err := os.WriteFile(partFile, written, 0o644); err != nil {
@@ -46,18 +43,18 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks, err := part.BuildPageIndex(bytes.NewReader(golden), int64(len(golden)), partFile)
+	blocks, err := BuildPageIndex(bytes.NewReader(golden), int64(len(golden)), partFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := store.Put(context.Background(), partFile, golden, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	cols, err := partreader.ReadColumns(context.Background(), store, partFile, &blocks[0], 0, 3, parttest.AllColumns...)
+	cols, err := ReadColumns(context.Background(), store, partFile, &blocks[0], 0, 3, allColumns...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(parttest.FileRows(rows), parttest.ColumnRows(cols)); diff != "" {
+	if diff := cmp.Diff(fileRows(rows), columnRows(cols)); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", partFile, diff)
 	}
 	if !bytes.Equal(golden, written) {
@@ -106,7 +103,7 @@ func dumpPageIndexBlock(data []byte) string {
 		num(fmt.Sprintf("page %d: %%d rows", p))
 	}
 	num("%d columns")
-	for c := range part.Column(part.NumColumns) {
+	for c := range Column(NumColumns) {
 		num(c.String() + ": first page at byte %d")
 		for p := range pages {
 			num(fmt.Sprintf("  page %d: %%d bytes", p))
