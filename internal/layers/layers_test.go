@@ -31,13 +31,8 @@ var allowed = map[string][]string{
 
 	"lake/suffixchange": {"lake/urlnorm"},
 
-	"lake":             {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
-	"lake/row":         {"lake/codec", "lake/urlnorm"},
-	"lake/row/rowtest": {"lake/row"},
-	"lake/rowsort": {
-		"lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
-	},
-	"lake/rowmerge": {"lake", "lake/blob", "lake/part", "lake/row", "lake/rowsort"},
+	"lake":     {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
+	"lake/row": {"lake", "lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/part": {
 		"internal/thrift", "lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
 		"lake/zstdtext",
@@ -67,8 +62,7 @@ var allowed = map[string][]string{
 		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/dated", "lake/ingest/deadline",
 		"lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection", "lake/ingest/unwrap",
 		"lake/manifest", "lake/part", "lake/pending", "lake/raw", "lake/raw/reader", "lake/raw/text",
-		"lake/raw/unpack", "lake/registry", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/seekable",
-		"lake/urlnorm",
+		"lake/raw/unpack", "lake/registry", "lake/row", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/effect": {
 		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pending", "lake/registry",
@@ -143,7 +137,7 @@ var allowed = map[string][]string{
 	},
 	"publish/rewrite": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
-		"lake/row", "lake/rowmerge", "lake/rowsort", "lake/takedown", "lake/urlnorm",
+		"lake/row", "lake/takedown", "lake/urlnorm",
 	},
 	"publish": {
 		"indexbuild", "indexbuild/deletion", "indexbuild/postings", "indexbuild/segment", "indexbuild/treebuild",

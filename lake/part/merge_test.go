@@ -10,7 +10,6 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowsort"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -23,8 +22,8 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 		var keys []string
 		for _, budget := range []int64{300, 10_000, 1 << 30} {
 			store := blob.NewMemory()
-			buffer := rowsort.NewBuffer(budget)
-			var files []rowsort.ShuffleFile
+			buffer := row.NewBuffer(budget)
+			var files []row.ShuffleFile
 			shuffle := func() {
 				var count [2][row.Partitions]int64
 				f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("shuffle/%d", len(files)), &count[0], &count[1])
@@ -53,11 +52,11 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 				err = buffer.Rows(ctx, 0, 255, w)
 			} else {
 				shuffle()
-				var s *rowsort.Shuffle
-				if s, err = rowsort.OpenShuffle(ctx, store, files); err != nil {
+				var s *row.Shuffle
+				if s, err = row.OpenShuffle(ctx, store, files); err != nil {
 					t.Fatal(err)
 				}
-				var runs []rowsort.Run
+				var runs []row.Run
 				spill := func() error {
 					run, err := buffer.WriteRun(ctx, store, fmt.Sprintf("runs/%d", len(runs)))
 					runs = append(runs, run)
@@ -66,7 +65,7 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 				if err = buffer.Load(ctx, s, 0, 255, spill); err == nil {
 					if err = spill(); err == nil {
 						name := func(pass, n int) string { return fmt.Sprintf("spill/%d-%d", pass, n) }
-						err = rowsort.MergeRuns(ctx, store, runs, name, w)
+						err = row.MergeRuns(ctx, store, runs, name, w)
 					}
 				}
 			}

@@ -1,4 +1,4 @@
-package rowsort
+package row
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -68,8 +67,8 @@ type Buffer struct {
 	// order has all hosts with rows, by groups of groupWidth partitions and sorted within each
 	// group; the hosts of group i end at ends[i]. groupWidth is 0 while nothing is sorted.
 	order      []hostRef
-	ends       [row.Partitions]int
-	starts     [row.Partitions]int // where each group's rows start in offsets
+	ends       [Partitions]int
+	starts     [Partitions]int // where each group's rows start in offsets
 	groupWidth int
 	offsets    []uint32 // of the rows in blocks, in the order of their hosts
 
@@ -89,9 +88,9 @@ type Buffer struct {
 	touched byte // set by the functions that touch, so that the compiler keeps their reads
 
 	// The arguments of the next call of Sink.Rows.
-	passHosts    []row.SortedHost
-	passRows     []row.SortedRow
-	passSuffixes []row.Suffix
+	passHosts    []SortedHost
+	passRows     []SortedRow
+	passSuffixes []Suffix
 }
 
 const (
@@ -147,9 +146,9 @@ var (
 	buffers = sync.Pool{New: func() any {
 		return &Buffer{
 			depth:        1,
-			passHosts:    make([]row.SortedHost, 0, passHosts),
-			passRows:     make([]row.SortedRow, 0, passRows),
-			passSuffixes: make([]row.Suffix, 0, passRows),
+			passHosts:    make([]SortedHost, 0, passHosts),
+			passRows:     make([]SortedRow, 0, passRows),
+			passSuffixes: make([]Suffix, 0, passRows),
 		}
 	}}
 	bufferSlabs = sync.Pool{New: func() any { return new([bufferSlab]byte) }}
@@ -162,10 +161,10 @@ func (b *Buffer) Hosts() int { return len(b.hosts) }
 // emptied. A host may have several numbers; its rows are passed on together all the same.
 func (b *Buffer) Host(domain, host string, domainID uint64) (uint32, error) {
 	if strings.IndexByte(domain, 0) >= 0 || strings.IndexByte(host, 0) >= 0 {
-		return 0, row.ErrZeroByte
+		return 0, ErrZeroByte
 	}
 	if len(domain)+len(host) > maxHost {
-		return 0, row.ErrRowTooLarge
+		return 0, ErrRowTooLarge
 	}
 	b.PlainHost(domain, host, domainID)
 	return uint32(len(b.hosts) - 1), nil
@@ -207,24 +206,24 @@ func (b *Buffer) newName(size int) ([]byte, uint32) {
 // Add copies a row of a host into the buffer. The host's number may be one that Host is still to
 // return before the rows are used. A row that would be longer than row.MaxKey as a key is rejected
 // with row.ErrRowTooLarge. A Full buffer takes rows too; its owner is to write it out soon.
-func (b *Buffer) Add(host uint32, path []byte, suffix *row.Suffix) error {
+func (b *Buffer) Add(host uint32, path []byte, suffix *Suffix) error {
 	kind, rest := suffix.Kind(), 0
 	size := len(path)
-	if kind == row.OwnSuffix {
+	if kind == OwnSuffix {
 		rest = suffix.KeySize()
 		size += 4 + rest
 		if suffix.HasZeroByte() {
-			return row.ErrZeroByte
+			return ErrZeroByte
 		}
 	}
-	if size > row.MaxKey-maxHost {
-		return row.ErrRowTooLarge
+	if size > MaxKey-maxHost {
+		return ErrRowTooLarge
 	}
 	if bytes.IndexByte(path, 0) >= 0 {
-		return row.ErrZeroByte
+		return ErrZeroByte
 	}
 	dst := b.appendRow(host, path, kind, size)
-	if kind == row.OwnSuffix {
+	if kind == OwnSuffix {
 		binary.LittleEndian.PutUint32(dst, uint32(rest))
 		suffix.AppendKey(dst[:4])
 	}
@@ -238,12 +237,12 @@ func (b *Buffer) Add(host uint32, path []byte, suffix *row.Suffix) error {
 // else http. The path is one that [urlnorm.Normalizer.ParseBatch] returned: it begins with a slash
 // and has no zero byte, which is not checked.
 func (b *Buffer) AddPlain(host uint32, path []byte, https bool) error {
-	kind := row.HTTPSuffix
+	kind := HTTPSuffix
 	if https {
-		kind = row.HTTPSSuffix
+		kind = HTTPSSuffix
 	}
-	if len(path) > row.MaxKey-maxHost {
-		return row.ErrRowTooLarge
+	if len(path) > MaxKey-maxHost {
+		return ErrRowTooLarge
 	}
 	b.appendRow(host, path, kind, len(path))
 	return nil
@@ -282,7 +281,7 @@ func (b *Buffer) appendRow(host uint32, path []byte, kind, size int) []byte {
 	c.rows++
 	c.bytes += uint32(4 + size)
 	dst := b.allocate(8 + size)
-	binary.LittleEndian.PutUint64(dst, uint64(host)|uint64(len(path)<<row.SuffixBits|kind)<<32)
+	binary.LittleEndian.PutUint64(dst, uint64(host)|uint64(len(path)<<SuffixBits|kind)<<32)
 	dst = dst[8:]
 	return dst[copy(dst, path):]
 }
@@ -439,7 +438,7 @@ const keyRest = len("\x00https\x00\x00\x00\x00\x00") - 4
 // Count adds the number of rows of each partition to rows, and an upper bound of the size of their
 // keys to keyBytes. Both are sums over rows and do not depend on how rows are divided among
 // buffers.
-func (b *Buffer) Count(rows, keyBytes *[row.Partitions]int64) {
+func (b *Buffer) Count(rows, keyBytes *[Partitions]int64) {
 	b.finishAdding()
 	for i, c := range b.counts[:len(b.hosts)] {
 		h := &b.hosts[i]
@@ -459,8 +458,8 @@ func (b *Buffer) finishAdding() {
 // rowSize returns the size of the row at the beginning of data.
 func rowSize(data []byte) int {
 	header := binary.LittleEndian.Uint32(data)
-	size := 4 + int(header>>row.SuffixBits)
-	if header&(1<<row.SuffixBits-1) == row.OwnSuffix {
+	size := 4 + int(header>>SuffixBits)
+	if header&(1<<SuffixBits-1) == OwnSuffix {
 		size += 4 + int(binary.LittleEndian.Uint32(data[size:]))
 	}
 	return size

@@ -1,4 +1,4 @@
-package rowsort_test
+package row
 
 import (
 	"context"
@@ -11,12 +11,11 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/seekable"
 )
 
 // stagedRows are the rows in the dumps of shuffle.md and run.md.
-var stagedRows = []row.Row{
+var stagedRows = []Row{
 	{Domain: "example.com", Host: "www.example.com", PathQuery: "/b", Scheme: "https", Port: -1},
 	{Domain: "example.com", Host: "www.example.com", PathQuery: "/a", Scheme: "https", Port: -1, TS: 1714521600000, HasTS: true},
 	{Domain: "example.com", Host: "www.example.com", PathQuery: "/", Scheme: "http", Port: 8080, Size: 512, HasSize: true, RawURL: "HTTP://www.example.com:8080"},

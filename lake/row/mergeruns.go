@@ -1,4 +1,4 @@
-package rowsort
+package row
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/seekable"
 )
 
@@ -37,7 +36,7 @@ const (
 // If there are more runs than it merges at once, it first merges groups of them into larger runs.
 // Spill returns their keys in the store, by pass and number. They are the same for the same runs;
 // the caller deletes them with the rest of its staging area.
-func MergeRuns(ctx context.Context, store blob.Store, runs []Run, spill func(pass, n int) string, sink row.Sink) error {
+func MergeRuns(ctx context.Context, store blob.Store, runs []Run, spill func(pass, n int) string, sink Sink) error {
 	for pass := 0; len(runs) > maxSections; pass++ {
 		var merged []Run
 		for group := range slices.Chunk(runs, maxSections) {
@@ -121,8 +120,8 @@ func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, s
 
 // records returns a function that takes ascending keys and passes the first row of each record,
 // which has the smallest raw URL, to sink.
-func records(sink row.Sink) func(key []byte, shared int) error {
-	k := new(row.Key)
+func records(sink Sink) func(key []byte, shared int) error {
+	k := new(Key)
 	return func(key []byte, shared int) error {
 		if err := k.Follow(key, shared); err != nil {
 			return fmt.Errorf("merge rows: %w", err)

@@ -1,4 +1,4 @@
-package rowsort
+package row
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/seekable"
 )
 
@@ -132,7 +131,7 @@ func (b *Buffer) WriteRun(ctx context.Context, store blob.Store, key string) (Ru
 		return Run{}, err
 	}
 	defer w.abort()
-	if err := b.Rows(ctx, 0, row.Partitions-1, &runSink{run: w}); err != nil {
+	if err := b.Rows(ctx, 0, Partitions-1, &runSink{run: w}); err != nil {
 		return Run{}, err
 	}
 	run, err := w.finish()
@@ -150,7 +149,7 @@ type runSink struct {
 	key  []byte
 }
 
-func (s *runSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records int, err error) {
+func (s *runSink) Rows(hosts []SortedHost, rows []SortedRow) (records int, err error) {
 	for _, h := range hosts {
 		s.host = append(append(append(append(s.host[:0], h.Domain...), 0), h.Host...), 0)
 		for _, r := range rows[:h.Rows] {
@@ -281,8 +280,8 @@ func (s *runSection) next(ctx context.Context) (key []byte, common int, err erro
 		return nil, 0, s.bad(fmt.Sprintf("1 to %d bytes", len(s.text)), length)
 	case s.first && shared != 0:
 		return nil, 0, s.bad("a whole key first", fmt.Sprintf("%d bytes shared", shared))
-	case shared > uint64(len(s.last)) || shared+length > row.MaxKey:
-		return nil, 0, s.bad(fmt.Sprintf("at most %d bytes shared, %d in total", len(s.last), row.MaxKey),
+	case shared > uint64(len(s.last)) || shared+length > MaxKey:
+		return nil, 0, s.bad(fmt.Sprintf("at most %d bytes shared, %d in total", len(s.last), MaxKey),
 			fmt.Sprintf("%d and %d", shared, length))
 	case s.left == 0:
 		return nil, 0, s.bad("the end", "another row")

@@ -1,11 +1,10 @@
-package rowsort
+package row
 
 import (
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
 
-	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -33,9 +32,9 @@ var (
 	_ = [1]struct{}{}[unsafe.Offsetof(urlnorm.Parsed{}.Kind)-36]
 	_ = [1]struct{}{}[unsafe.Sizeof(urlnorm.Parsed{})-40]
 	_ = [1]struct{}{}[urlnorm.OtherOrigin]
-	_ = [1]struct{}{}[urlnorm.HTTPOrigin+row.HTTPSuffix-2]
-	_ = [1]struct{}{}[urlnorm.HTTPSOrigin+row.HTTPSSuffix-2]
-	_ = [1]struct{}{}[row.SuffixBits-2]
+	_ = [1]struct{}{}[urlnorm.HTTPOrigin+HTTPSuffix-2]
+	_ = [1]struct{}{}[urlnorm.HTTPSOrigin+HTTPSSuffix-2]
+	_ = [1]struct{}{}[SuffixBits-2]
 	_ = [1]struct{}{}[unsafe.Sizeof(hostCount{})-8]
 	_ = [1]struct{}{}[unsafe.Offsetof(hostCount{}.bytes)-4]
 )

@@ -1,4 +1,4 @@
-package rowsort_test
+package row
 
 import (
 	"context"
@@ -14,8 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowsort"
 )
 
 // slowStore is a store that calls before when a stream is opened, and counts the open streams.
@@ -54,13 +52,13 @@ func (r *slowStream) Close() error {
 func TestPrefetchOfPartitionsWithoutRows(t *testing.T) {
 	ctx := t.Context()
 	memory := blob.NewMemory()
-	rows := []row.Row{{Domain: "example.com", Host: "example.com", PathQuery: "/", Scheme: "https", Port: -1}}
+	rows := []Row{{Domain: "example.com", Host: "example.com", PathQuery: "/", Scheme: "https", Port: -1}}
 	files := writeShuffle(t, memory, rows, 1<<20)
-	s, err := rowsort.OpenShuffle(ctx, memory, files)
+	s, err := OpenShuffle(ctx, memory, files)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := rowsort.NewBuffer(1 << 20)
+	b := NewBuffer(1 << 20)
 	defer b.Release()
 	p := partitionOf("example.com")
 	for _, empty := range [][2]byte{{p + 1, p + 1}, {(p + 16) &^ 15, (p+16)&^15 + 15}} {
@@ -76,11 +74,11 @@ func TestPrefetchedReadsAreUsedOnce(t *testing.T) {
 	ctx := t.Context()
 	memory := blob.NewMemory()
 	rows := manyRows(11, 2000)
-	s, err := rowsort.OpenShuffle(ctx, memory, writeShuffle(t, memory, rows, 20_000))
+	s, err := OpenShuffle(ctx, memory, writeShuffle(t, memory, rows, 20_000))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := rowsort.NewBuffer(1 << 30)
+	b := NewBuffer(1 << 30)
 	defer b.Release()
 	b.Prefetch(ctx, s, 0, 255)
 	for range 2 {
@@ -113,11 +111,11 @@ func TestPrefetchBoundsItsReads(t *testing.T) {
 			ctx := t.Context()
 			begin := make(chan struct{})
 			store := &slowStore{Store: memory, before: func(context.Context) error { <-begin; return nil }}
-			s, err := rowsort.OpenShuffle(ctx, store, files)
+			s, err := OpenShuffle(ctx, store, files)
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := rowsort.NewBuffer(1 << 30)
+			b := NewBuffer(1 << 30)
 			defer b.Release()
 			loaded := make(chan error, 1)
 			load := func() { loaded <- b.Load(ctx, s, 0, 255, nil) }
@@ -156,7 +154,7 @@ func loadsThatFail(t *testing.T) {
 	memory := blob.NewMemory()
 	rows := manyRows(7, 4000)
 	files := writeShuffle(t, memory, rows, 30_000)
-	want := map[int][]row.Row{}
+	want := map[int][]Row{}
 	for first := 0; first < 256; first += 64 {
 		want[first] = oracle(rows, byte(first), byte(first+63))
 	}
@@ -173,7 +171,7 @@ func loadsThatFail(t *testing.T) {
 			return nil
 		}
 	}}
-	s, err := rowsort.OpenShuffle(t.Context(), store, files)
+	s, err := OpenShuffle(t.Context(), store, files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +182,7 @@ func loadsThatFail(t *testing.T) {
 			cancel()
 			ctx, cancel = context.WithCancel(t.Context())
 		}
-		b := rowsort.NewBuffer(1 << 30)
+		b := NewBuffer(1 << 30)
 		for first := 0; first < 256; first += 64 {
 			c := &collector{tb: t}
 			err := b.Load(ctx, s, byte(first), byte(first+63), func() error { return errors.New("full") })

@@ -1,4 +1,4 @@
-package rowsort
+package row
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -168,7 +167,7 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 	}
 	b.groupWidth = 0
 	// The hosts of an empty buffer are already in the order that Rows needs.
-	if n := l.end - l.first; before == 0 && row.Partitions%n == 0 && l.first%n == 0 {
+	if n := l.end - l.first; before == 0 && Partitions%n == 0 && l.first%n == 0 {
 		b.order, l.order = l.order, b.order
 		for i := range b.ends {
 			b.ends[i] = 0
@@ -383,7 +382,7 @@ func (l *shuffleLoad) addHosts(key string, number, partition int, frame []byte) 
 			var name []byte
 			name, h.name = l.b.newName(names)
 			copy(name, text)
-			domain := row.View(text[names-own:])
+			domain := View(text[names-own:])
 			h.id = urlnorm.DomainID(domain)
 			if p := int(h.id >> 56); p != partition {
 				return bad(at-names, fmt.Sprintf("a domain of partition %02x", partition), fmt.Sprintf("%02x", p))
@@ -522,11 +521,11 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 func (l *shuffleLoad) scatter(rows []byte, offsets []uint64, slash bool) (rest int) {
 	for len(rows) >= 8 {
 		host, header := binary.LittleEndian.Uint32(rows), binary.LittleEndian.Uint32(rows[4:])
-		length := int(header >> row.SuffixBits)
+		length := int(header >> SuffixBits)
 		size := 4 + length
-		if kind := header & (1<<row.SuffixBits - 1); kind == row.OwnSuffix && len(rows) >= 8+size {
+		if kind := header & (1<<SuffixBits - 1); kind == OwnSuffix && len(rows) >= 8+size {
 			size += 4 + int(binary.LittleEndian.Uint32(rows[4+size:]))
-		} else if kind >= row.OwnSuffix {
+		} else if kind >= OwnSuffix {
 			break
 		}
 		if len(rows) < 4+size || int64(host) >= int64(len(offsets)) {

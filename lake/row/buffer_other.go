@@ -1,6 +1,6 @@
 //go:build !amd64
 
-package rowsort
+package row
 
 import "github.com/urlake/urlake/lake/urlnorm"
 

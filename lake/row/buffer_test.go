@@ -1,4 +1,4 @@
-package rowsort
+package row
 
 import (
 	"bytes"
@@ -13,8 +13,6 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -53,7 +51,7 @@ func checkAddParsed(tb testing.TB, budget int64, first uint32, urls []urlnorm.Pa
 			each.Empty()
 			many.Empty()
 		case len(urls) > 0:
-			if p := &urls[0]; p.Kind != urlnorm.OtherOrigin && len(p.PathQuery) <= row.MaxKey-maxHost {
+			if p := &urls[0]; p.Kind != urlnorm.OtherOrigin && len(p.PathQuery) <= MaxKey-maxHost {
 				tb.Fatalf("a row of kind %d with %d bytes was not added", p.Kind, len(p.PathQuery))
 			}
 			urls = urls[1:]
@@ -108,7 +106,7 @@ func TestAddParsedIsAddPlain(t *testing.T) {
 			checkAddParsed(t, budget, 7, urls)
 		}
 	}
-	checkAddParsed(t, 1<<30, 0, []urlnorm.Parsed{{PathQuery: make([]byte, row.MaxKey), Kind: urlnorm.HTTPOrigin}})
+	checkAddParsed(t, 1<<30, 0, []urlnorm.Parsed{{PathQuery: make([]byte, MaxKey), Kind: urlnorm.HTTPOrigin}})
 }
 
 // The row that makes a buffer full is the last, also if the rows fill the budget to the byte.
@@ -187,7 +185,7 @@ func TestAddParsedStaysInMemory(t *testing.T) {
 // nameSink collects the names of hosts.
 type nameSink []string
 
-func (s *nameSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (int, error) {
+func (s *nameSink) Rows(hosts []SortedHost, rows []SortedRow) (int, error) {
 	for _, h := range hosts {
 		*s = append(*s, h.Host+" "+h.Domain)
 	}
@@ -216,7 +214,7 @@ func TestNamesFillSlabs(t *testing.T) {
 		}
 		slices.Sort(want)
 		var got nameSink
-		if err := b.Rows(context.Background(), 0, row.Partitions-1, &got); err != nil || !slices.Equal(got, want) {
+		if err := b.Rows(context.Background(), 0, Partitions-1, &got); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%d hosts before %q, want %d; %v", len(got), last, len(want), err)
 		}
 	}
@@ -232,11 +230,11 @@ func TestRowsOfUnknownHostsPanic(t *testing.T) {
 		}
 	}
 	defer func() {
-		if p := recover(); p != "rowsort: a buffer of 1 hosts has rows of host 1" {
+		if p := recover(); p != "row: a buffer of 1 hosts has rows of host 1" {
 			t.Errorf("panic: %v", p)
 		}
 	}()
-	_ = b.Rows(context.Background(), 0, row.Partitions-1, new(nameSink))
+	_ = b.Rows(context.Background(), 0, Partitions-1, new(nameSink))
 }
 
 // Offsets of names have 32 bits, so a load with more names fails.
@@ -248,7 +246,7 @@ func TestLoadOfTooManyNamesFails(t *testing.T) {
 	if err := b.AddPlain(0, []byte("/"), true); err != nil {
 		t.Fatal(err)
 	}
-	var rows, keyBytes [row.Partitions]int64
+	var rows, keyBytes [Partitions]int64
 	f, err := b.WriteShuffle(ctx, store, "f", &rows, &keyBytes)
 	if err != nil {
 		t.Fatal(err)
@@ -258,7 +256,7 @@ func TestLoadOfTooManyNamesFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.names = make([][]byte, 1<<(32-chunkBits))
-	if err := b.Load(ctx, s, 0, row.Partitions-1, nil); err == nil || b.Len() != 0 {
+	if err := b.Load(ctx, s, 0, Partitions-1, nil); err == nil || b.Len() != 0 {
 		t.Errorf("%d rows, %v", b.Len(), err)
 	}
 }
@@ -275,7 +273,7 @@ func TestLoadOfManyFilesUsesFewBuffers(t *testing.T) {
 		if err := b.AddPlain(0, fmt.Appendf(nil, "/%d", i), true); err != nil {
 			t.Fatal(err)
 		}
-		var rows, keyBytes [row.Partitions]int64
+		var rows, keyBytes [Partitions]int64
 		f, err := b.WriteShuffle(ctx, store, fmt.Sprintf("f%d", i), &rows, &keyBytes)
 		if err != nil {
 			t.Fatal(err)
@@ -286,7 +284,7 @@ func TestLoadOfManyFilesUsesFewBuffers(t *testing.T) {
 	made, makeBuffer := atomic.Int64{}, shuffleBuffers.New
 	defer func() { shuffleBuffers.New = makeBuffer }()
 	shuffleBuffers.New = func() any { made.Add(1); return makeBuffer() }
-	for _, partitions := range []int{1, row.Partitions} {
+	for _, partitions := range []int{1, Partitions} {
 		s, err := OpenShuffle(ctx, store, list)
 		if err != nil {
 			t.Fatal(err)
@@ -394,7 +392,7 @@ func BenchmarkLoadedRows(b *testing.B) {
 	var files []ShuffleFile
 	for i := range 4 {
 		fillBuffer(b, buffer, benchmarkRows/4, uint64(i))
-		var rows, keyBytes [row.Partitions]int64
+		var rows, keyBytes [Partitions]int64
 		f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("staging/%d", i), &rows, &keyBytes)
 		if err != nil {
 			b.Fatal(err)
@@ -438,13 +436,13 @@ func BenchmarkWriteShuffle(b *testing.B) {
 // pathSink copies paths as a part writer does.
 type pathSink struct{ a, b []byte }
 
-func (s *pathSink) Rows(hosts []row.SortedHost, rows []row.SortedRow) (int, error) {
+func (s *pathSink) Rows(hosts []SortedHost, rows []SortedRow) (int, error) {
 	records := len(rows)
 	for _, h := range hosts {
 		s.a = s.a[:0]
 		for i := range rows[:h.Rows] {
 			path := rows[i].Path
-			if len(s.b) >= part.PageBytes {
+			if len(s.b) >= 256<<10 {
 				s.b = s.b[:0]
 			}
 			shared := codec.CommonPrefix(s.a, path)

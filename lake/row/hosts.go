@@ -1,12 +1,10 @@
-package rowsort
+package row
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/urlake/urlake/lake/row"
 )
 
 // bufferHost is one number of a host. There are millions of them, accessed in no order. So it is
@@ -49,13 +47,13 @@ type hostRef struct {
 
 // hostName returns the name of a host.
 func (b *Buffer) hostName(h *bufferHost) string {
-	return row.View(b.names[h.name>>chunkBits][h.name&(1<<chunkBits-1):][:h.length])
+	return View(b.names[h.name>>chunkBits][h.name&(1<<chunkBits-1):][:h.length])
 }
 
 // domainName returns the domain of a host.
 func (b *Buffer) domainName(h *bufferHost) string {
 	end := h.nameBytes()
-	return row.View(b.names[h.name>>chunkBits][h.name&(1<<chunkBits-1):][end-h.domainBytes() : end])
+	return View(b.names[h.name>>chunkBits][h.name&(1<<chunkBits-1):][end-h.domainBytes() : end])
 }
 
 // sameHost reports whether h and k are numbers of one host.
@@ -154,7 +152,7 @@ func (b *Buffer) arrange(width int) {
 	b.finishAdding()
 	// A row's host must be known before rows are listed by host.
 	if i := slices.IndexFunc(b.counts[len(b.hosts):], func(c hostCount) bool { return c.rows > 0 }); i >= 0 {
-		panic(fmt.Sprintf("rowsort: a buffer of %d hosts has rows of host %d", len(b.hosts), len(b.hosts)+i))
+		panic(fmt.Sprintf("row: a buffer of %d hosts has rows of host %d", len(b.hosts), len(b.hosts)+i))
 	}
 	order := slices.Grow(b.order[:0], len(b.hosts))
 	for i := range b.hosts {
@@ -168,7 +166,7 @@ func (b *Buffer) arrange(width int) {
 	}
 	other := slices.Grow(b.other[:0], len(order))[:len(order)]
 	clear(b.ends[:])
-	if width < row.Partitions {
+	if width < Partitions {
 		for _, o := range order {
 			b.ends[int(o.partition)/width]++
 		}
@@ -186,7 +184,7 @@ func (b *Buffer) arrange(width int) {
 		b.ends[0] = len(order)
 	}
 	from := 0
-	for _, end := range b.ends[:row.Partitions/width] {
+	for _, end := range b.ends[:Partitions/width] {
 		sortRefs(order[from:end], other[from:end])
 		b.sortAlike(order[from:end])
 		from = end

@@ -1,11 +1,9 @@
-package rowsort
+package row
 
 import (
 	"context"
 	"encoding/binary"
 	"slices"
-
-	"github.com/urlake/urlake/lake/row"
 )
 
 // Rows passes the rows of partitions first to last, both included, to sink in the order of their
@@ -14,7 +12,7 @@ import (
 //
 // Partitions are sorted in groups of last-first+1. So first must be a multiple of that number, and
 // a call with another number than the call before sorts all rows again.
-func (b *Buffer) Rows(ctx context.Context, first, last byte, sink row.Sink) error {
+func (b *Buffer) Rows(ctx context.Context, first, last byte, sink Sink) error {
 	width := int(last) - int(first) + 1
 	if b.groupWidth != width {
 		b.arrange(width)
@@ -87,7 +85,7 @@ func (b *Buffer) loadOffsets(offsets []uint32) {
 		path := offset&(1<<chunkBits-1) + 4
 		data := chunks[chunk][path-4:]
 		cache := binary.BigEndian.Uint64(data[4+depth:])
-		if more := uint(binary.LittleEndian.Uint32(data)>>row.SuffixBits) - depth; more < 8 {
+		if more := uint(binary.LittleEndian.Uint32(data)>>SuffixBits) - depth; more < 8 {
 			cache &^= ^uint64(0) >> (8 * more)
 		}
 		refs[i] = rowRef{cache, chunk, path}
@@ -102,7 +100,7 @@ func (b *Buffer) loadTogether(h *bufferHost) {
 	at := h.data & (1<<chunkBits - 1)
 	for end := at + h.bytes; at < end; {
 		r := data[at:end]
-		path := r[4 : 4+binary.LittleEndian.Uint32(r)>>row.SuffixBits]
+		path := r[4 : 4+binary.LittleEndian.Uint32(r)>>SuffixBits]
 		b.refs = append(b.refs, rowRef{loadPath(path, b.depth), chunk, at + 4})
 		at += uint32(rowSize(r))
 	}
@@ -117,23 +115,23 @@ func (b *Buffer) header(r rowRef) (chunk []byte, header uint32) {
 // path returns a row's path.
 func (b *Buffer) path(r rowRef) []byte {
 	chunk, header := b.header(r)
-	return chunk[r.path : r.path+header>>row.SuffixBits]
+	return chunk[r.path : r.path+header>>SuffixBits]
 }
 
 // suffixKey returns a row's suffix as in a key.
 func (b *Buffer) suffixKey(r rowRef) []byte {
 	chunk, header := b.header(r)
-	if kind := header & (1<<row.SuffixBits - 1); kind != row.OwnSuffix {
-		return row.UsualSuffixKeys[kind]
+	if kind := header & (1<<SuffixBits - 1); kind != OwnSuffix {
+		return UsualSuffixKeys[kind]
 	}
-	at := r.path + header>>row.SuffixBits
+	at := r.path + header>>SuffixBits
 	n := binary.LittleEndian.Uint32(chunk[at:])
 	return chunk[at+4 : at+4+n]
 }
 
 // pass sorts the rows of host h, which are in refs, and adds them to the next calls of Sink.Rows.
 // It calls the sink whenever a call has passRows rows or passHosts hosts.
-func (b *Buffer) pass(h *bufferHost, sink row.Sink) error {
+func (b *Buffer) pass(h *bufferHost, sink Sink) error {
 	refs := b.refs
 	if len(refs) == 2 {
 		if refs[0].cache > refs[1].cache || refs[0].cache == refs[1].cache && b.compare(refs[0], refs[1], b.depth) > 0 {
@@ -163,17 +161,17 @@ func (b *Buffer) pass(h *bufferHost, sink row.Sink) error {
 			}
 			data := b.chunks[r.chunk][r.path-4:]
 			header := binary.LittleEndian.Uint32(data)
-			var suffix *row.Suffix
-			if kind := header & (1<<row.SuffixBits - 1); kind != row.OwnSuffix {
-				suffix = &row.UsualSuffixes[kind]
+			var suffix *Suffix
+			if kind := header & (1<<SuffixBits - 1); kind != OwnSuffix {
+				suffix = &UsualSuffixes[kind]
 			} else {
-				b.passSuffixes = append(b.passSuffixes, row.Suffix{})
+				b.passSuffixes = append(b.passSuffixes, Suffix{})
 				suffix = &b.passSuffixes[len(b.passSuffixes)-1]
 				if err := suffix.Parse(b.suffixKey(r)); err != nil {
 					return err
 				}
 			}
-			rows[i].Path, rows[i].Suffix = data[4:4+header>>row.SuffixBits], suffix
+			rows[i].Path, rows[i].Suffix = data[4:4+header>>SuffixBits], suffix
 		}
 		from += n
 	}
@@ -181,7 +179,7 @@ func (b *Buffer) pass(h *bufferHost, sink row.Sink) error {
 }
 
 // flushPass calls the sink with the hosts and rows that were added for it.
-func (b *Buffer) flushPass(sink row.Sink) error {
+func (b *Buffer) flushPass(sink Sink) error {
 	_, err := sink.Rows(b.passHosts, b.passRows)
 	b.resetPass()
 	return err

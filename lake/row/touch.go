@@ -1,4 +1,4 @@
-package rowsort
+package row
 
 // The functions in this file read a byte of each cache line that the Buffer is about to use. The
 // processor waits for many of these independent reads at once, where a loop that works on what it

@@ -1,4 +1,4 @@
-package rowsort
+package row
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/seekable"
 )
 
@@ -90,7 +89,7 @@ type ShuffleFile struct {
 // The rows are copied, by partition. The memory of what is copied is used for what is still to be,
 // so that both together take little more than the rows.
 func (b *Buffer) WriteShuffle(
-	ctx context.Context, store blob.Store, key string, rows, keyBytes *[row.Partitions]int64,
+	ctx context.Context, store blob.Store, key string, rows, keyBytes *[Partitions]int64,
 ) (ShuffleFile, error) {
 	defer b.Empty()
 	out, err := store.Create(ctx, key)
@@ -133,11 +132,11 @@ var shuffleWriters = sync.Pool{New: func() any { return new(shuffleWriter) }}
 type shuffleWriter struct {
 	w       *seekable.Writer
 	numbers []uint32 // of the buffer's hosts: partition << hostBits | number in it
-	parts   [row.Partitions]framedPart
+	parts   [Partitions]framedPart
 	// open has the piece that is being filled of each partition, full the pieces before it. A frame
 	// is one or more pieces.
-	open [row.Partitions][]byte
-	full [row.Partitions][][]byte
+	open [Partitions][]byte
+	full [Partitions][][]byte
 
 	slabs []*[bufferSlab]byte // of pieces of rows
 	rest  []byte              // of the last slab
@@ -168,7 +167,7 @@ func (w *shuffleWriter) release() {
 
 func (w *shuffleWriter) write(ctx context.Context, b *Buffer) (f ShuffleFile, err error) {
 	b.finishAdding()
-	w.parts = [row.Partitions]framedPart{}
+	w.parts = [Partitions]framedPart{}
 	w.numbers = slices.Grow(w.numbers[:0], len(b.hosts))[:len(b.hosts)]
 	for i := range b.hosts {
 		h, c := &b.hosts[i], &b.counts[i]
@@ -335,7 +334,7 @@ type shuffleReader struct {
 	key    string
 	frames *seekable.Frames
 	slash  byte
-	parts  [row.Partitions]storedPart
+	parts  [Partitions]storedPart
 }
 
 // storedPart is a partition of a file. Its rows are in frames firstRows up to endRows, exclusive,
@@ -414,7 +413,7 @@ func (r *shuffleReader) parseDirectory(dir []byte) (rows int64, err error) {
 	}
 	frames := r.frames.Len() - 1
 	prev, rowFrames, hostFrames := -1, 0, 0
-	for n := d.Uint(row.Partitions); n > 0 && d.Err() == nil; n-- {
+	for n := d.Uint(Partitions); n > 0 && d.Err() == nil; n-- {
 		i := int(d.U8())
 		if i <= prev {
 			d.Fail(fmt.Sprintf("a partition above %d", prev), i)

@@ -1,4 +1,4 @@
-package rowsort
+package row
 
 import (
 	"fmt"

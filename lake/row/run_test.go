@@ -1,6 +1,6 @@
 // Long file: runs and shuffle files share one oracle of rows and one set of hostile files.
 
-package rowsort_test
+package row
 
 import (
 	"bytes"
@@ -17,9 +17,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/row/rowtest"
-	"github.com/urlake/urlake/lake/rowsort"
 	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -28,20 +25,20 @@ import (
 func partitionOf(domain string) byte { return byte(urlnorm.DomainID(domain) >> 56) }
 
 // oracle returns the rows of partitions first to last, sorted and one of each record, without any
-// code of package rowsort.
-func oracle(rows []row.Row, first, last byte) []row.Row {
-	var out []row.Row
+// code that sorts keys.
+func oracle(rows []Row, first, last byte) []Row {
+	var out []Row
 	for _, r := range rows {
 		if p := partitionOf(r.Domain); p >= first && p <= last {
 			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, rowtest.CompareRows)
-	return slices.CompactFunc(out, func(a, b row.Row) bool { return rowtest.Record(a) == rowtest.Record(b) })
+	slices.SortFunc(out, compareRows)
+	return slices.CompactFunc(out, func(a, b Row) bool { return recordOf(a) == recordOf(b) })
 }
 
 // add adds a row to a buffer, with a new number of its host.
-func add(b *rowsort.Buffer, r *row.Row) error {
+func add(b *Buffer, r *Row) error {
 	host, err := b.Host(r.Domain, r.Host, urlnorm.DomainID(r.Domain))
 	if err != nil {
 		return err
@@ -50,14 +47,14 @@ func add(b *rowsort.Buffer, r *row.Row) error {
 }
 
 // addTo adds a row of the host with a number: about half of the plain rows with AddPlain.
-func addTo(b *rowsort.Buffer, host uint32, r *row.Row) error {
-	plain := *r == row.Row{Domain: r.Domain, Host: r.Host, PathQuery: r.PathQuery, Scheme: r.Scheme, Port: -1}
+func addTo(b *Buffer, host uint32, r *Row) error {
+	plain := *r == Row{Domain: r.Domain, Host: r.Host, PathQuery: r.PathQuery, Scheme: r.Scheme, Port: -1}
 	plain = plain && (r.Scheme == "http" || r.Scheme == "https")
 	plain = plain && strings.HasPrefix(r.PathQuery, "/") && strings.IndexByte(r.PathQuery, 0) < 0
 	if plain && len(r.PathQuery)%2 == 0 {
 		return b.AddPlain(host, []byte(r.PathQuery), r.Scheme == "https")
 	}
-	return b.Add(host, []byte(r.PathQuery), &row.Suffix{
+	return b.Add(host, []byte(r.PathQuery), &Suffix{
 		Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize,
 		Extras: r.Extras, RawURL: r.RawURL,
 	})
@@ -66,13 +63,13 @@ func addTo(b *rowsort.Buffer, host uint32, r *row.Row) error {
 // collector keeps the rows that it gets and checks them against the contract of row.Sink.
 type collector struct {
 	tb   testing.TB
-	rows []row.Row
+	rows []Row
 	err  error // returned after row number stop
 	stop int
 }
 
-func (c *collector) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records int, err error) {
-	suffixes := map[*row.Suffix]row.Suffix{}
+func (c *collector) Rows(hosts []SortedHost, rows []SortedRow) (records int, err error) {
+	suffixes := map[*Suffix]Suffix{}
 	for i, h := range hosts {
 		if h.DomainID != urlnorm.DomainID(h.Domain) {
 			c.tb.Errorf("domain_id %x of %q", h.DomainID, h.Domain)
@@ -93,7 +90,7 @@ func (c *collector) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records 
 				c.tb.Errorf("two suffixes at one address: %+v and %+v", known, s)
 			}
 			suffixes[sorted.Suffix] = s
-			r := row.Row{
+			r := Row{
 				Domain: strings.Clone(h.Domain), Host: strings.Clone(h.Host), PathQuery: string(sorted.Path),
 				Scheme: strings.Clone(s.Scheme), Port: s.Port, TS: s.TS, HasTS: s.HasTS, Size: s.Size, HasSize: s.HasSize,
 				Extras: strings.Clone(s.Extras), RawURL: strings.Clone(s.RawURL),
@@ -122,9 +119,9 @@ func (c *collector) Rows(hosts []row.SortedHost, rows []row.SortedRow) (records 
 }
 
 // fill adds rows to a buffer and calls write, which must empty it, when it is full and at the end.
-func fill(tb testing.TB, rows []row.Row, budget int64, write func(b *rowsort.Buffer) error) {
+func fill(tb testing.TB, rows []Row, budget int64, write func(b *Buffer) error) {
 	tb.Helper()
-	b := rowsort.NewBuffer(budget)
+	b := NewBuffer(budget)
 	defer b.Release()
 	known := map[[2]string]uint32{}
 	for i, r := range rows {
@@ -157,9 +154,9 @@ func fill(tb testing.TB, rows []row.Row, budget int64, write func(b *rowsort.Buf
 }
 
 // writeRuns writes rows to runs, through a buffer with a budget.
-func writeRuns(tb testing.TB, store blob.Store, rows []row.Row, budget int64) (runs []rowsort.Run) {
+func writeRuns(tb testing.TB, store blob.Store, rows []Row, budget int64) (runs []Run) {
 	tb.Helper()
-	fill(tb, rows, budget, func(b *rowsort.Buffer) error {
+	fill(tb, rows, budget, func(b *Buffer) error {
 		run, err := b.WriteRun(context.Background(), store, fmt.Sprintf("staging/r/runs/%06d", len(runs)))
 		runs = append(runs, run)
 		return err
@@ -169,16 +166,16 @@ func writeRuns(tb testing.TB, store blob.Store, rows []row.Row, budget int64) (r
 
 // writeShuffleFile writes a buffer to a shuffle file.
 func writeShuffleFile(
-	ctx context.Context, b *rowsort.Buffer, store blob.Store, key string,
-) (rowsort.ShuffleFile, error) {
-	var rows, keyBytes [row.Partitions]int64
+	ctx context.Context, b *Buffer, store blob.Store, key string,
+) (ShuffleFile, error) {
+	var rows, keyBytes [Partitions]int64
 	return b.WriteShuffle(ctx, store, key, &rows, &keyBytes)
 }
 
 // writeShuffle writes rows to shuffle files, through a buffer with a budget.
-func writeShuffle(tb testing.TB, store blob.Store, rows []row.Row, budget int64) (files []rowsort.ShuffleFile) {
+func writeShuffle(tb testing.TB, store blob.Store, rows []Row, budget int64) (files []ShuffleFile) {
 	tb.Helper()
-	fill(tb, rows, budget, func(b *rowsort.Buffer) error {
+	fill(tb, rows, budget, func(b *Buffer) error {
 		f, err := writeShuffleFile(context.Background(), b, store, fmt.Sprintf("staging/r/shuffle/%06d", len(files)))
 		files = append(files, f)
 		return err
@@ -187,11 +184,11 @@ func writeShuffle(tb testing.TB, store blob.Store, rows []row.Row, budget int64)
 }
 
 // merged returns the rows that MergeRuns passes on.
-func merged(tb testing.TB, store blob.Store, runs []rowsort.Run) []row.Row {
+func merged(tb testing.TB, store blob.Store, runs []Run) []Row {
 	tb.Helper()
 	c := &collector{tb: tb}
 	spill := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
-	if err := rowsort.MergeRuns(context.Background(), store, runs, spill, c); err != nil {
+	if err := MergeRuns(context.Background(), store, runs, spill, c); err != nil {
 		tb.Fatal(err)
 	}
 	return c.rows
@@ -199,7 +196,7 @@ func merged(tb testing.TB, store blob.Store, runs []rowsort.Run) []row.Row {
 
 // loaded returns the rows of partitions of shuffle files, through a buffer with a budget and, if
 // they do not fit into it, runs.
-func loaded(tb testing.TB, store blob.Store, files []rowsort.ShuffleFile, first, last byte, budget int64) []row.Row {
+func loaded(tb testing.TB, store blob.Store, files []ShuffleFile, first, last byte, budget int64) []Row {
 	tb.Helper()
 	c := &collector{tb: tb}
 	if err := load(store, files, first, last, budget, c); err != nil {
@@ -208,15 +205,15 @@ func loaded(tb testing.TB, store blob.Store, files []rowsort.ShuffleFile, first,
 	return c.rows
 }
 
-func load(store blob.Store, files []rowsort.ShuffleFile, first, last byte, budget int64, sink row.Sink) error {
+func load(store blob.Store, files []ShuffleFile, first, last byte, budget int64, sink Sink) error {
 	ctx := context.Background()
-	s, err := rowsort.OpenShuffle(ctx, store, files)
+	s, err := OpenShuffle(ctx, store, files)
 	if err != nil {
 		return err
 	}
-	b := rowsort.NewBuffer(budget)
+	b := NewBuffer(budget)
 	defer b.Release()
-	var runs []rowsort.Run
+	var runs []Run
 	spill := func() error {
 		run, err := b.WriteRun(ctx, store, fmt.Sprintf("staging/r/spill/%06d", len(runs)))
 		runs = append(runs, run)
@@ -232,13 +229,13 @@ func load(store blob.Store, files []rowsort.ShuffleFile, first, last byte, budge
 		return err
 	}
 	key := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
-	return rowsort.MergeRuns(ctx, store, runs, key, sink)
+	return MergeRuns(ctx, store, runs, key, sink)
 }
 
 // manyRows returns rows of every partition, with long shared prefixes and equal records.
-func manyRows(seed uint64, n int) []row.Row {
-	m := rowtest.NewMaker(seed)
-	rows := make([]row.Row, n)
+func manyRows(seed uint64, n int) []Row {
+	m := newRowMaker(seed)
+	rows := make([]Row, n)
 	for i := range rows {
 		r := m.Row()
 		if i%3 == 0 {
@@ -289,7 +286,7 @@ func TestShuffledRowsAreTheSortedDistinctRows(t *testing.T) {
 // Hosts are sorted although domains of many partitions have a common prefix and hosts are in
 // several files.
 func TestShuffledHostsAreSorted(t *testing.T) {
-	var rows []row.Row
+	var rows []Row
 	for i := range 30_000 {
 		domain := fmt.Sprintf("all-domains-begin-alike%d.example", i*7919%6000)
 		if i%3 == 0 {
@@ -299,7 +296,7 @@ func TestShuffledHostsAreSorted(t *testing.T) {
 		if i%5 == 0 {
 			host = fmt.Sprintf("www%d.%s", i%4, domain)
 		}
-		rows = append(rows, row.Row{Domain: domain, Host: host, PathQuery: fmt.Sprintf("/%d", i), Scheme: "https", Port: -1})
+		rows = append(rows, Row{Domain: domain, Host: host, PathQuery: fmt.Sprintf("/%d", i), Scheme: "https", Port: -1})
 	}
 	store := blob.NewMemory()
 	files := writeShuffle(t, store, rows, 1<<20)
@@ -338,15 +335,15 @@ func TestMergeInSeveralPasses(t *testing.T) {
 // The sort compares eight bytes at a time. Its corner cases are keys that end near a multiple of
 // eight bytes, have zero bytes there, or agree in thousands of bytes.
 func TestRunIsSortedWhateverTheKeys(t *testing.T) {
-	m := rowtest.NewMaker(3)
-	var rows []row.Row
+	m := newRowMaker(3)
+	var rows []Row
 	for i := range 3000 {
 		raw := strings.Repeat("\x00", m.Rng.IntN(20))
 		if i%2 == 0 {
 			raw += strings.Repeat("a", m.Rng.IntN(20))
 		}
-		path := "/" + strings.Repeat("x", rowtest.Pick(m, 0, 1, 7, 8, 9, 5000))
-		rows = append(rows, row.Row{
+		path := "/" + strings.Repeat("x", pick(m, 0, 1, 7, 8, 9, 5000))
+		rows = append(rows, Row{
 			Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1,
 			TS: int64(i % 500), HasTS: true, RawURL: raw,
 		})
@@ -367,8 +364,8 @@ func TestRunIsSortedWhateverTheKeys(t *testing.T) {
 
 // A buffer sorts rows of all sizes of one host, and can be used again after a run is written.
 func TestRowsOfAllSizesInOneBuffer(t *testing.T) {
-	m := rowtest.NewMaker(11)
-	var rows []row.Row
+	m := newRowMaker(11)
+	var rows []Row
 	for i := range 3000 {
 		n := m.Rng.IntN(200)
 		switch i % 10 {
@@ -377,10 +374,10 @@ func TestRowsOfAllSizesInOneBuffer(t *testing.T) {
 		case 6:
 			n = 15_000 + m.Rng.IntN(3000)
 		}
-		rows = append(rows, row.Row{Domain: "example.com", Host: "example.com", Scheme: "https", Port: -1,
+		rows = append(rows, Row{Domain: "example.com", Host: "example.com", Scheme: "https", Port: -1,
 			PathQuery: fmt.Sprintf("/%d/%s", m.Rng.IntN(1000), strings.Repeat("x", n))})
 	}
-	buffer := rowsort.NewBuffer(1 << 30)
+	buffer := NewBuffer(1 << 30)
 	for round := range 3 {
 		store := blob.NewMemory()
 		for i := range rows {
@@ -395,7 +392,7 @@ func TestRowsOfAllSizesInOneBuffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(oracle(rows, 0, 255), merged(t, store, []rowsort.Run{run})); diff != "" {
+		if diff := cmp.Diff(oracle(rows, 0, 255), merged(t, store, []Run{run})); diff != "" {
 			t.Fatalf("round %d (-want +got):\n%s", round, diff)
 		}
 		rows = rows[:len(rows)/2]
@@ -404,21 +401,21 @@ func TestRowsOfAllSizesInOneBuffer(t *testing.T) {
 
 func TestFilesWithoutRows(t *testing.T) {
 	store := blob.NewMemory()
-	run, err := rowsort.NewBuffer(1).WriteRun(context.Background(), store, "staging/r/empty")
+	run, err := NewBuffer(1).WriteRun(context.Background(), store, "staging/r/empty")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := merged(t, store, []rowsort.Run{run}); len(got) != 0 {
+	if got := merged(t, store, []Run{run}); len(got) != 0 {
 		t.Errorf("%d rows", len(got))
 	}
 	if got := merged(t, store, nil); len(got) != 0 {
 		t.Errorf("no runs: %d rows", len(got))
 	}
-	f, err := writeShuffleFile(context.Background(), rowsort.NewBuffer(1), store, "staging/r/none")
+	f, err := writeShuffleFile(context.Background(), NewBuffer(1), store, "staging/r/none")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, files := range [][]rowsort.ShuffleFile{{f}, {f, f}, nil} {
+	for _, files := range [][]ShuffleFile{{f}, {f, f}, nil} {
 		if got := loaded(t, store, files, 0, 255, 1); len(got) != 0 {
 			t.Errorf("%d files: %d rows", len(files), len(got))
 		}
@@ -426,13 +423,13 @@ func TestFilesWithoutRows(t *testing.T) {
 }
 
 func TestBufferRejectsRowsItCannotKeep(t *testing.T) {
-	b := rowsort.NewBuffer(1 << 20)
-	tooLarge := row.Row{Domain: "a.b", Extras: strings.Repeat("x", row.MaxKey)}
-	if err := add(b, &tooLarge); !errors.Is(err, row.ErrRowTooLarge) {
+	b := NewBuffer(1 << 20)
+	tooLarge := Row{Domain: "a.b", Extras: strings.Repeat("x", MaxKey)}
+	if err := add(b, &tooLarge); !errors.Is(err, ErrRowTooLarge) {
 		t.Errorf("too large: %v", err)
 	}
 	const zero = "a\x00"
-	for _, r := range []row.Row{{Domain: zero}, {Host: zero}, {PathQuery: zero}, {Scheme: zero}, {Extras: zero}} {
+	for _, r := range []Row{{Domain: zero}, {Host: zero}, {PathQuery: zero}, {Scheme: zero}, {Extras: zero}} {
 		if err := add(b, &r); err == nil {
 			t.Errorf("%+v: no error", r)
 		}
@@ -440,17 +437,17 @@ func TestBufferRejectsRowsItCannotKeep(t *testing.T) {
 	if b.Len() != 0 || b.Full() {
 		t.Error("a rejected row is in the buffer")
 	}
-	var rows, bytes [row.Partitions]int64
-	if b.Count(&rows, &bytes); rows != [row.Partitions]int64{} || bytes != [row.Partitions]int64{} {
+	var rows, bytes [Partitions]int64
+	if b.Count(&rows, &bytes); rows != [Partitions]int64{} || bytes != [Partitions]int64{} {
 		t.Error("a rejected row is counted")
 	}
 	// The largest row is accepted.
-	large := row.Row{
+	large := Row{
 		Domain: "a.b", Host: "a.b", PathQuery: "/", Scheme: "http", Port: -1,
-		Extras: strings.Repeat("x", row.MaxKey-2000),
+		Extras: strings.Repeat("x", MaxKey-2000),
 	}
 	store := blob.NewMemory()
-	files := writeShuffle(t, store, []row.Row{large, large, {Domain: "a.c", Port: -1}}, 1)
+	files := writeShuffle(t, store, []Row{large, large, {Domain: "a.c", Port: -1}}, 1)
 	for _, memory := range []int64{1, 1 << 30} {
 		if got := loaded(t, store, files, 0, 255, memory); len(got) != 2 || got[0] != large {
 			t.Errorf("%d rows", len(got))
@@ -462,7 +459,7 @@ func TestBufferRejectsRowsItCannotKeep(t *testing.T) {
 // again.
 func TestBufferAfterWritingFails(t *testing.T) {
 	rows := manyRows(4, 500)
-	b := rowsort.NewBuffer(1 << 30)
+	b := NewBuffer(1 << 30)
 	addAll := func() {
 		for _, r := range rows {
 			if err := add(b, &r); err != nil {
@@ -471,7 +468,7 @@ func TestBufferAfterWritingFails(t *testing.T) {
 		}
 	}
 	addAll()
-	var wantRows, wantBytes, gotRows, gotBytes [row.Partitions]int64
+	var wantRows, wantBytes, gotRows, gotBytes [Partitions]int64
 	for _, r := range rows {
 		wantRows[partitionOf(r.Domain)]++
 		wantBytes[partitionOf(r.Domain)] += int64(len(r.AppendKey(nil)))
@@ -514,15 +511,15 @@ func TestBufferAfterWritingFails(t *testing.T) {
 	if b.Len() != 0 || b.Hosts() != 0 {
 		t.Errorf("%d rows and %d hosts are left", b.Len(), b.Hosts())
 	}
-	if diff := cmp.Diff(want, loaded(t, store, []rowsort.ShuffleFile{f}, 0, 255, 1<<30)); diff != "" {
+	if diff := cmp.Diff(want, loaded(t, store, []ShuffleFile{f}, 0, 255, 1<<30)); diff != "" {
 		t.Errorf("differs: %s", diff)
 	}
 }
 
 // mergeError merges a run and returns the error and the rows that were passed on before it.
-func mergeError(tb testing.TB, store blob.Store, run rowsort.Run) (rows []row.Row, err error) {
+func mergeError(tb testing.TB, store blob.Store, run Run) (rows []Row, err error) {
 	c := &collector{tb: tb}
-	err = rowsort.MergeRuns(context.Background(), store, []rowsort.Run{run}, nil, c)
+	err = MergeRuns(context.Background(), store, []Run{run}, nil, c)
 	return c.rows, err
 }
 
@@ -535,8 +532,8 @@ func TestDamagedFileIsCorrupt(t *testing.T) {
 	run := writeRuns(t, store, rows, 1<<30)[0]
 	file := writeShuffle(t, store, rows, 1<<30)[0]
 	for key, read := range map[string]func(c *collector) error{
-		run.Key:  func(c *collector) error { return rowsort.MergeRuns(ctx, store, []rowsort.Run{run}, nil, c) },
-		file.Key: func(c *collector) error { return load(store, []rowsort.ShuffleFile{file}, 0, 255, 1<<30, c) },
+		run.Key:  func(c *collector) error { return MergeRuns(ctx, store, []Run{run}, nil, c) },
+		file.Key: func(c *collector) error { return load(store, []ShuffleFile{file}, 0, 255, 1<<30, c) },
 	} {
 		data, _, err := store.Get(ctx, key)
 		if err != nil {
@@ -582,16 +579,16 @@ func TestPrefetchedRowsAreTheSame(t *testing.T) {
 	} {
 		for _, budget := range []int64{30_000, 1 << 30} {
 			store := blob.NewCounting(memory)
-			s, err := rowsort.OpenShuffle(ctx, store, files)
+			s, err := OpenShuffle(ctx, store, files)
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := rowsort.NewBuffer(budget)
+			b := NewBuffer(budget)
 			for first := 0; first < 256; first += 16 {
 				if n := c.prefetch(first); n < 256 {
 					b.Prefetch(ctx, s, byte(n), byte(n+15))
 				}
-				var runs []rowsort.Run
+				var runs []Run
 				spill := func() error {
 					run, err := b.WriteRun(ctx, memory, fmt.Sprintf("staging/r/spill/%06d", len(runs)))
 					runs = append(runs, run)
@@ -604,7 +601,7 @@ func TestPrefetchedRowsAreTheSame(t *testing.T) {
 				} else if err == nil {
 					if err = spill(); err == nil {
 						key := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
-						err = rowsort.MergeRuns(ctx, memory, runs, key, sink)
+						err = MergeRuns(ctx, memory, runs, key, sink)
 					}
 				}
 				if err != nil {
@@ -625,14 +622,14 @@ func TestPrefetchedRowsAreTheSame(t *testing.T) {
 		t.Errorf("%d reads without prefetching, %d with it", requests[:2], requests[2:])
 	}
 	// A file that is gone when it is prefetched.
-	s, err := rowsort.OpenShuffle(ctx, memory, files)
+	s, err := OpenShuffle(ctx, memory, files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := memory.Delete(ctx, files[1].Key); err != nil {
 		t.Fatal(err)
 	}
-	b := rowsort.NewBuffer(1 << 30)
+	b := NewBuffer(1 << 30)
 	b.Prefetch(ctx, s, 0, 255)
 	if err := b.Load(ctx, s, 0, 255, nil); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("a file gone when it is prefetched: %v", err)
@@ -646,7 +643,7 @@ func TestMergeEndsWhenTheSinkOrTheStoreFails(t *testing.T) {
 	runs, files := writeRuns(t, store, rows, 20_000), writeShuffle(t, store, rows, 20_000)
 	enough := errors.New("enough")
 	for name, merge := range map[string]func(c *collector) error{
-		"runs":    func(c *collector) error { return rowsort.MergeRuns(ctx, store, runs, nil, c) },
+		"runs":    func(c *collector) error { return MergeRuns(ctx, store, runs, nil, c) },
 		"shuffle": func(c *collector) error { return load(store, files, 0, 255, 1<<30, c) },
 	} {
 		c := &collector{tb: t, err: enough, stop: 10}
@@ -662,14 +659,14 @@ func TestMergeEndsWhenTheSinkOrTheStoreFails(t *testing.T) {
 		runs, files = writeRuns(t, store, rows, 20_000), writeShuffle(t, store, rows, 20_000)
 	}
 	// A file that is gone after it was opened.
-	s, err := rowsort.OpenShuffle(ctx, store, files)
+	s, err := OpenShuffle(ctx, store, files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Delete(ctx, files[2].Key); err != nil {
 		t.Fatal(err)
 	}
-	if err := rowsort.NewBuffer(1<<30).Load(ctx, s, 0, 255, nil); !errors.Is(err, blob.ErrNotExist) {
+	if err := NewBuffer(1<<30).Load(ctx, s, 0, 255, nil); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("a file gone while it is read: %v", err)
 	}
 }
@@ -698,15 +695,15 @@ func framesOf(tb testing.TB, store blob.Store, key string, frames ...[]byte) (o 
 }
 
 // runOf writes a run with one frame of keys.
-func runOf(tb testing.TB, store blob.Store, keys []byte, rows int64) rowsort.Run {
+func runOf(tb testing.TB, store blob.Store, keys []byte, rows int64) Run {
 	o, _ := framesOf(tb, store, "staging/r/run", keys)
-	return rowsort.Run{FrameObject: o, Rows: rows}
+	return Run{FrameObject: o, Rows: rows}
 }
 
 // shuffleOf writes a shuffle file with one frame of rows, one of hosts, and a directory.
-func shuffleOf(tb testing.TB, store blob.Store, rows, hosts, directory []byte, n int64) rowsort.ShuffleFile {
+func shuffleOf(tb testing.TB, store blob.Store, rows, hosts, directory []byte, n int64) ShuffleFile {
 	o, size := framesOf(tb, store, "staging/r/shuffle", rows, hosts, directory)
-	return rowsort.ShuffleFile{FrameObject: o, DirectoryBytes: size, Rows: n}
+	return ShuffleFile{FrameObject: o, DirectoryBytes: size, Rows: n}
 }
 
 // directory returns a directory of one partition, that of a.b.
@@ -735,7 +732,7 @@ func keyFrame(keys ...key) []byte {
 
 func TestRunOfBadKeysIsCorrupt(t *testing.T) {
 	rowKey := func(path string) string {
-		return string((&row.Row{Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1}).AppendKey(nil))
+		return string((&Row{Domain: "a.b", Host: "a.b", PathQuery: path, Scheme: "http", Port: -1}).AppendKey(nil))
 	}
 	record := func(shared uint64, suffix string) key {
 		return key{shared: shared, length: uint64(len(suffix)), suffix: suffix}
@@ -799,7 +796,7 @@ func framedHost[D int | string](host string, domain D, rows, bytes int) string {
 }
 
 func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
-	suffix := string((&row.Row{Domain: "", Scheme: "ftp", Port: 21}).AppendKey(nil)[3:])
+	suffix := string((&Row{Domain: "", Scheme: "ftp", Port: 21}).AppendKey(nil)[3:])
 	long := "/" + strings.Repeat("x", 200)
 	rows := framedRow(0, "/b", 0, "") + framedRow(1, "/", 2, suffix) + framedRow(0, long, 1, "")
 	sizes := []int{4 + 2 + 4 + len(long), 4 + 1 + 4 + len(suffix)}
@@ -859,7 +856,7 @@ func TestShuffleOfBadRowsIsCorrupt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := blob.NewMemory()
 			f := &collector{tb: t}
-			err := load(store, []rowsort.ShuffleFile{shuffleOf(t, store, []byte(c.rows), []byte(c.hosts), c.directory, c.n)}, partitionOf("a.b"), partitionOf("a.b"), 1<<30, f)
+			err := load(store, []ShuffleFile{shuffleOf(t, store, []byte(c.rows), []byte(c.hosts), c.directory, c.n)}, partitionOf("a.b"), partitionOf("a.b"), 1<<30, f)
 			if c.ok && (err != nil || len(f.rows) != 3) || !c.ok && !errors.Is(err, codec.ErrCorrupt) && !codec.IsFormat(err) {
 				t.Errorf("%d rows, %v", len(f.rows), err)
 			}
@@ -876,11 +873,11 @@ func TestCorruptShuffleLeavesOtherRows(t *testing.T) {
 		rows := framedRow(0, "/b", 0, "") + framedRow(1, path, 0, "")
 		hosts := framedHost("a.b", 3, 2, 6+4+len(path)) + framedHost("", 0, 0, 0)
 		f := shuffleOf(t, store, []byte(rows), []byte(hosts), directory(1, 2, 1, 2, 1), 2)
-		s, err := rowsort.OpenShuffle(ctx, store, []rowsort.ShuffleFile{f})
+		s, err := OpenShuffle(ctx, store, []ShuffleFile{f})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b := rowsort.NewBuffer(1 << 30)
+		b := NewBuffer(1 << 30)
 		defer b.Release()
 		host, err := b.Host("a.example", "www.a.example", urlnorm.DomainID("a.example"))
 		if err != nil {
@@ -909,7 +906,7 @@ func TestShuffleOfFewHostsTakesLittleMemory(t *testing.T) {
 	f := shuffleOf(t, store, rows, hosts, directory(1, 1, 1, 1<<24-1, 1), 1)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if err := load(store, []rowsort.ShuffleFile{f}, 0, 255, 1<<30, &collector{tb: t}); !errors.Is(err, codec.ErrCorrupt) {
+	if err := load(store, []ShuffleFile{f}, 0, 255, 1<<30, &collector{tb: t}); !errors.Is(err, codec.ErrCorrupt) {
 		t.Error(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -921,7 +918,7 @@ func TestShuffleOfFewHostsTakesLittleMemory(t *testing.T) {
 // FuzzRun reads runs of arbitrary frames with correct checksums.
 func FuzzRun(f *testing.F) {
 	f.Add([]byte("\x02\x00\x05a\x00b\x00c"))
-	m := rowtest.NewMaker(7)
+	m := newRowMaker(7)
 	row := m.Row()
 	text := string(row.AppendKey(nil))
 	f.Add(keyFrame(key{shared: 0, length: uint64(len(text)), suffix: text}))
@@ -952,7 +949,7 @@ func FuzzShuffle(f *testing.F) {
 		store := blob.NewMemory()
 		for n := range int64(4) {
 			file := shuffleOf(t, store, rows, hosts, directory, n)
-			err := load(store, []rowsort.ShuffleFile{file}, 0, 255, 1<<30, &collector{tb: t})
+			err := load(store, []ShuffleFile{file}, 0, 255, 1<<30, &collector{tb: t})
 			if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 				t.Fatalf("%v is not a corruption", err)
 			}
@@ -965,12 +962,12 @@ func FuzzSort(f *testing.F) {
 	f.Add([]byte("0/a\n1/ab\n0/a\n2/aaaaaaaaa\n3/aaaaaaaaab\n4\n5/"))
 	f.Add(bytes.Repeat([]byte("0/aaaaaaaab\n1/aaaaaaaa\n9/aaaaaaaac\n0/aaaaaaaa/aaaaaaaa\n"), 10))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		var rows []row.Row
+		var rows []Row
 		for line := range bytes.SplitSeq(in, []byte("\n")) {
 			if len(line) == 0 || bytes.IndexByte(line, 0) >= 0 {
 				continue
 			}
-			r := row.Row{Domain: "a.b", Host: "a.b", Scheme: "https", Port: -1, PathQuery: string(line[1:])}
+			r := Row{Domain: "a.b", Host: "a.b", Scheme: "https", Port: -1, PathQuery: string(line[1:])}
 			if line[0]&1 != 0 {
 				r.Host = "www.a.b"
 			}
@@ -985,7 +982,7 @@ func FuzzSort(f *testing.F) {
 			}
 			rows = append(rows, r)
 		}
-		fill(t, rows, 1<<30, func(b *rowsort.Buffer) error {
+		fill(t, rows, 1<<30, func(b *Buffer) error {
 			c := &collector{tb: t}
 			if err := b.Rows(context.Background(), 0, 255, c); err != nil {
 				return err
@@ -999,7 +996,7 @@ func FuzzSort(f *testing.F) {
 }
 
 func BenchmarkShuffleAndSort(b *testing.B) {
-	rows := benchmarkRows(500_000)
+	rows := crawlRows(500_000)
 	store, err := blob.NewLocal(b.TempDir())
 	if err != nil {
 		b.Fatal(err)
@@ -1020,29 +1017,29 @@ func BenchmarkShuffleAndSort(b *testing.B) {
 // countingSink counts rows.
 type countingSink struct{ rows int }
 
-func (s *countingSink) Rows(_ []row.SortedHost, rows []row.SortedRow) (int, error) {
+func (s *countingSink) Rows(_ []SortedHost, rows []SortedRow) (int, error) {
 	s.rows += len(rows)
 	return len(rows), nil
 }
 
 func BenchmarkSortRows(b *testing.B) {
-	rows := benchmarkRows(500_000)
+	rows := crawlRows(500_000)
 	for b.Loop() {
-		fill(b, rows, 1<<30, func(buffer *rowsort.Buffer) error {
+		fill(b, rows, 1<<30, func(buffer *Buffer) error {
 			return buffer.Rows(context.Background(), 0, 255, &countingSink{})
 		})
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(rows)), "ns/row")
 }
 
-// benchmarkRows returns rows like those of a crawl: few large sites, many small ones, deep paths.
-func benchmarkRows(n int) []row.Row {
-	m := rowtest.NewMaker(8)
-	rows := make([]row.Row, n)
+// crawlRows returns rows like those of a crawl: few large sites, many small ones, deep paths.
+func crawlRows(n int) []Row {
+	m := newRowMaker(8)
+	rows := make([]Row, n)
 	for i := range rows {
 		d := m.Rng.IntN(1 + m.Rng.IntN(1+m.Rng.IntN(20_000)))
 		domain := fmt.Sprintf("site%d.example", d)
-		rows[i] = row.Row{Domain: domain, Host: "www." + domain, Scheme: "https", Port: -1,
+		rows[i] = Row{Domain: domain, Host: "www." + domain, Scheme: "https", Port: -1,
 			PathQuery: fmt.Sprintf("/archive/%d/%02d/articles/%x.html", 2000+m.Rng.IntN(24), m.Rng.IntN(12), m.Rng.Uint64()),
 			TS:        m.Rng.Int64N(1e12), HasTS: true}
 	}
