@@ -208,73 +208,23 @@ var allowed = map[string][]string{
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
-		"activities", "export/urlkey", "indexbuild/postings", "indexbuild/segment", "internal/addresses",
-		"internal/cli", "internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp",
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline",
-		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pending", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "publish", "publish/lakecheck", "publish/rewrite",
-		"serve/lookup", "serve/shortlived", "starter/access", "starter/check", "starter/compaction",
-		"starter/export", "starter/find", "starter/frontier", "starter/garbage", "starter/ingestreport",
-		"starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule",
-		"starter/single", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff",
-		"starter/versionlist", "workflows",
+		"activities", "export/domain64", "export/files", "export/postgres", "export/scan",
+		"export/urlkey", "frontier/feed", "frontier/migrate", "indexbuild/deletion",
+		"indexbuild/postings", "indexbuild/prefixtree", "indexbuild/segment",
+		"indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/addresses", "internal/cli",
+		"internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp", "lake",
+		"lake/access", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/dated",
+		"lake/ingest/deadline", "lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest",
+		"lake/pending", "lake/registry", "lake/remedy", "lake/suffixchange", "lake/takedown",
+		"lake/urlnorm", "publish/gc", "publish/lakecheck", "publish/rewrite", "publish/suppress",
+		"serve/bulk", "serve/format", "serve/lookup", "serve/shortlived", "serve/tree", "starter/find",
+		"starter/retire", "workflows",
 	},
-	"starter/export": {
-		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy",
-		"serve/lookup",
-	},
-	"starter/access": {
-		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",
-	},
-	"starter/takedown": {
-		"indexbuild/deletion", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
-		"lake/takedown", "lake/urlnorm", "publish/suppress", "starter/find",
-	},
-	"starter/lookup": {
-		"internal/cli", "lake/blob", "lake/remedy", "serve/bulk", "serve/lookup", "serve/shortlived",
-	},
-	"starter/frontier": {
-		"frontier/feed", "frontier/migrate", "internal/cli", "lake/ingest/deadline", "starter/schedule",
-		"starter/single", "workflows",
-	},
-	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/registry"},
-	"starter/ingestreport": {"internal/cli", "workflows"},
-	"starter/inventory":    {"indexbuild/prefixtree", "indexbuild/treebuild", "internal/cli"},
+	"starter/find": {"internal/cli", "lake", "lake/blob", "lake/registry"},
 	"starter/retire": {
 		"indexbuild/postings", "indexbuild/segment", "internal/cli", "lake/blob", "lake/manifest", "lake/pending",
 		"lake/registry", "publish", "publish/lakecheck", "starter/find",
 	},
-	"starter/check": {
-		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
-	},
-	"starter/compaction": {
-		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
-	},
-	"starter/garbage": {
-		"activities", "internal/cli", "publish/gc", "starter/schedule", "starter/single", "workflows",
-	},
-	"starter/pgexport": {
-		"export/postgres", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single",
-		"workflows",
-	},
-	"starter/schedule": {
-		"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline",
-	},
-	"starter/single": {"activities", "internal/cli", "workflows"},
-	"starter/tree": {
-		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/remedy", "lake/urlnorm", "serve/lookup", "serve/shortlived",
-		"serve/tree", "starter/lookup",
-	},
-	"starter/urllist": {
-		"internal/cli", "lake/blob", "lake/remedy", "lake/urlnorm", "serve/format", "serve/lookup",
-		"serve/shortlived", "starter/lookup",
-	},
-	"starter/versiondiff": {
-		"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup", "serve/shortlived",
-		"starter/lookup",
-	},
-	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/takedown"},
 
 	"serve/lookup": {
 		"indexbuild/deletion", "indexbuild/mph", "indexbuild/segment", "internal/flight", "internal/mapped",
@@ -366,9 +316,9 @@ var allowed = map[string][]string{
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
 	"command": {
-		"internal/addresses", "internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
-		"lake/urlnorm", "serve/bulk", "serve/command", "serve/lookup", "serve/shortlived", "starter/command",
-		"starter/lookup", "worker/command",
+		"internal/addresses", "internal/cli", "internal/supervise", "lake/blob", "lake/manifest",
+		"lake/remedy", "lake/urlnorm", "serve/bulk", "serve/command", "serve/lookup",
+		"serve/shortlived", "starter/command", "worker/command",
 	},
 
 	"internal/cli":       {},

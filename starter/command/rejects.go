@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/starter/find"
-	"github.com/urlake/urlake/starter/ingestreport"
 )
 
 const (
@@ -171,7 +170,7 @@ func (r *batchRejects) print(w io.Writer) error {
 	}
 	cli.Fprintf(w, "Dataset %s, batch %s: %s of %s rejected", r.Dataset, r.Batch, count(all), plural(r.Records, "record"))
 	if all > 0 {
-		cli.Fprintf(w, " (%s)", ingestreport.CountsByReason(r.Rejected))
+		cli.Fprintf(w, " (%s)", countsByReason(r.Rejected))
 	}
 	cli.Fprintf(w, "\n")
 	if r.Listed > 0 {
