@@ -1,29 +1,19 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/codec"
 
 	"github.com/urlake/urlake/lake/lease"
 )
-
-// ErrBusy means that the store rejected replacing the manifest again and again, although nobody had
-// changed it. Publish again later.
-var ErrBusy = errors.New("store rejects replacing the manifest; publish again later")
-
-// maxRejections is how many times in a row a store may reject a conditional put of a manifest that
-// nobody has changed. S3 answers 409 while another put of the key is in flight; if that one fails,
-// the manifest stays as it was.
-const maxRejections = 8
 
 // firstCommitTime is how long a lake's first commit may take from writing its version to writing
 // the manifest. Until then, versions without a manifest are not a sign that the manifest was lost.
@@ -66,24 +56,53 @@ type Committed struct {
 }
 
 // Apply makes the commit. It writes the version, its pieces first, then replaces the manifest on
-// the condition that it is still the one that was read. If the store answers with an error, Apply
-// reads the manifest again: if it lists the commit's ID, the commit has succeeded; if it is another
-// manifest, Apply builds again on the new parent. After an error the commit may or may not have
-// been made; applying the same commit again is safe and tells.
+// the condition that it is still the one that was read. If another commit came first, Apply builds
+// again on the new parent. If the manifest lists the commit's ID, the commit has succeeded, perhaps
+// without a reply. After an error the commit may or may not have been made; applying the same
+// commit again is safe and tells.
 //
 // If the manifest or its current version is lost, the commit follows what Recover finds. The
 // generation is then higher than that of any lost manifest, so that readers which saw those accept
 // it.
 //
 // The version of a commit that lost a race stays behind as an object that nothing refers to.
-func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) {
-	if !validCommit(c.ID) {
-		return Committed{}, fmt.Errorf("commit id %q: want 32 hex digits", c.ID)
+func (c Commit) Apply(ctx context.Context, store blob.Store) (done Committed, err error) {
+	if !commitID.MatchString(c.ID) {
+		return done, fmt.Errorf("commit id %q: want 32 hex digits", c.ID)
 	}
 	if err := probe(ctx, store); err != nil {
-		return Committed{}, err
+		return done, err
 	}
-	done, m, err := c.apply(ctx, store)
+	var m *Manifest // lists the commit
+	started, wrote := time.Now(), false
+	err = replace(ctx, store, ManifestKey, func() ([]byte, blob.Condition, error) {
+		s, err := Look(ctx, store)
+		switch {
+		case err != nil:
+			return nil, blob.Condition{}, err
+		case s.missing && s.last != "" && time.Since(started) < firstCommitTime:
+			// The first committer of a lake finds no version and does not wait.
+			return nil, s.cond, errAgain
+		case s.manifestLost && s.Manifest != nil:
+			return nil, s.cond, cmp.Or(s.put(ctx, store, s.Manifest), errAgain)
+		case s.Manifest != nil:
+			// What the version shares with earlier ones must not be deleted before it is published.
+			if err := lease.AwaitSweep(ctx, store, s.Manifest.Swept); err != nil {
+				return nil, s.cond, err
+			}
+			if ref, ok := s.Manifest.FindCommit(c.ID); ok {
+				// If this call has written nothing yet, an earlier attempt made the commit.
+				done, m = Committed{Version: ref, Generation: s.Manifest.Generation, Existed: !wrote}, s.Manifest
+				return nil, s.cond, nil
+			}
+		}
+		if m, done.Version, err = c.write(ctx, store, s); err != nil {
+			return nil, s.cond, err
+		}
+		wrote, done.Generation = true, m.Generation
+		data, err := m.encode()
+		return data, s.cond, err
+	})
 	if err == nil {
 		err = m.note(ctx, store)
 	}
@@ -91,95 +110,6 @@ func (c Commit) Apply(ctx context.Context, store blob.Store) (Committed, error) 
 		return Committed{}, fmt.Errorf("commit %s: %w", c.ID, err)
 	}
 	return done, nil
-}
-
-func (c Commit) apply(ctx context.Context, store blob.Store) (Committed, *Manifest, error) {
-	rejections := 0
-	started, wrote := time.Now(), false
-	for round := 0; ; round++ {
-		s, err := Look(ctx, store)
-		if err != nil {
-			return Committed{}, nil, err
-		}
-		// The first committer of a lake finds no version and does not wait.
-		// What the version shares with earlier ones must not be deleted before it is published.
-		if s.Manifest != nil && !s.manifestLost {
-			if err := lease.AwaitSweep(ctx, store, s.Manifest.Swept); err != nil {
-				return Committed{}, nil, err
-			}
-		}
-		if s.missing && s.last != "" && time.Since(started) < firstCommitTime {
-			select {
-			case <-ctx.Done():
-				return Committed{}, nil, context.Cause(ctx)
-			case <-time.After(10 * time.Millisecond):
-			}
-			continue
-		}
-		if s.manifestLost && s.Manifest != nil {
-			if err := s.put(ctx, store, s.Manifest); err != nil {
-				return Committed{}, nil, err
-			}
-			continue
-		}
-		if done, ok := c.find(s.Manifest); ok {
-			// If this call has written nothing yet, an earlier attempt made the commit.
-			done.Existed = !wrote
-			return done, s.Manifest, nil
-		}
-		next, ref, err := c.write(ctx, store, s)
-		if errors.Is(err, codec.ErrCorrupt) && s.Manifest != nil {
-			// What a later version has no longer may be collected while this one reads it.
-			if m, _, readErr := ReadManifestUnchecked(ctx, store); readErr == nil && m.Generation != s.Manifest.Generation {
-				continue
-			}
-		}
-		if err != nil {
-			return Committed{}, nil, err
-		}
-		wrote = true
-		data, err := next.encode()
-		if err != nil {
-			return Committed{}, nil, err
-		}
-		_, err = store.Put(ctx, ManifestKey, data, s.cond)
-		if err == nil {
-			return Committed{Version: ref, Generation: next.Generation}, next, nil
-		}
-		// Any error, a rejection too, may follow a success whose reply was lost.
-		seen, seenTag, readErr := ReadManifestUnchecked(ctx, store)
-		if readErr != nil && !errors.Is(readErr, ErrNoVersion) {
-			return Committed{}, nil, err
-		}
-		if done, ok := c.find(seen); ok {
-			return done, seen, nil
-		}
-		if seenTag == s.cond.IfMatch {
-			if !errors.Is(err, blob.ErrPrecondition) {
-				return Committed{}, nil, err
-			}
-			if rejections++; rejections == maxRejections {
-				return Committed{}, nil, fmt.Errorf("%w: %w", ErrBusy, err)
-			}
-		} else {
-			rejections = 0
-		}
-		// Another commit succeeds in each lost round, so this ends. The pause spreads the retries.
-		pause := rand.N(time.Duration(min(round+1, 32)) * 5 * time.Millisecond)
-		select {
-		case <-ctx.Done():
-			return Committed{}, nil, context.Cause(ctx)
-		case <-time.After(pause):
-		}
-	}
-}
-
-func (c Commit) find(m *Manifest) (Committed, bool) {
-	if m == nil {
-		return Committed{}, false
-	}
-	ref, ok := m.FindCommit(c.ID)
-	return Committed{Version: ref, Generation: m.Generation}, ok
 }
 
 // write builds and stores the version that follows the state's, and returns the manifest that

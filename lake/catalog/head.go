@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"time"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -27,10 +25,6 @@ const (
 	RegistryCopyKey = "registry/datasets.copy.json"
 )
 
-// errRegistryBusy means that other writers replaced the registry's document before each of many
-// attempts.
-var errRegistryBusy = errors.New("registry kept changing")
-
 // head is the document at lake.RegistryKey.
 type head struct {
 	Format int        `json:"format"`
@@ -46,8 +40,8 @@ type head struct {
 	// Version is the newest published version, and Takedowns the newest epoch of the takedowns.
 	Version   string `json:"version,omitempty"`
 	Takedowns uint64 `json:"takedowns,omitempty"`
-	// ByID has the datasets by idKey, ByName the idKey of each by its name. A piece of one that is
-	// lost is made again of the other.
+	// ByID has the datasets by datasetKey, ByName the datasetKey of each by its name. A piece of
+	// one that is lost is made again of the other.
 	ByID   pieces.Ref `json:"dataset_pieces"`
 	ByName pieces.Ref `json:"name_pieces"`
 }
@@ -63,23 +57,17 @@ func (h *head) byName(store blob.Store) *pieces.Map {
 // is none, they are zero and "".
 func readRegistry(ctx context.Context, store blob.Store, key string) (h *head, etag string, err error) {
 	h = new(head)
-	data, info, err := store.Get(ctx, key)
-	if errors.Is(err, blob.ErrNotExist) {
-		return h, "", nil
+	etag, err = lake.LoadSealed(ctx, store, key, headFormat, h)
+	switch {
+	case err != nil || etag == "":
+	case h.Format != headFormat:
+		err = codec.Corrupt(key, "format", -1, headFormat, h.Format)
+	case h.ByID.Entries != h.ByName.Entries:
+		err = codec.Corrupt(key, "dataset_pieces", -1, "pieces of as many datasets as names", "others")
+	default:
+		err = cmp.Or(h.ByID.Check(key), h.ByName.Check(key))
 	}
-	if err != nil {
-		return h, "", err
-	}
-	if err := codec.Unseal(data, key, headFormat, h); err != nil {
-		return h, info.ETag, err
-	}
-	if h.Format != headFormat {
-		return h, info.ETag, codec.Corrupt(key, "format", -1, headFormat, h.Format)
-	}
-	if h.ByID.Entries != h.ByName.Entries {
-		return h, info.ETag, codec.Corrupt(key, "dataset_pieces", -1, "pieces of as many datasets as names", "others")
-	}
-	return h, info.ETag, cmp.Or(h.ByID.Check(key), h.ByName.Check(key))
+	return h, etag, err
 }
 
 // readHead reads the document. It is zero in a new lake. In other lakes, a document that is
@@ -89,16 +77,22 @@ func readHead(ctx context.Context, store blob.Store) (*head, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, etag, err := readRegistry(ctx, store, lake.RegistryKey)
+	h, _, err := readPresent(ctx, store, least)
+	return h, err
+}
+
+// readPresent is readHead with the generation of the copy, and returns the document's ETag.
+func readPresent(ctx context.Context, store blob.Store, copied uint64) (h *head, etag string, err error) {
+	h, etag, err = readRegistry(ctx, store, lake.RegistryKey)
 	if err == nil && etag == "" {
 		if err = CheckRegistryPresent(ctx, store); err == nil {
-			h, _, err = readRegistry(ctx, store, lake.RegistryKey)
+			h, etag, err = readRegistry(ctx, store, lake.RegistryKey)
 		}
 	}
 	if err == nil {
-		err = h.notOlder(least)
+		err = h.notOlder(copied)
 	}
-	return h, err
+	return h, etag, err
 }
 
 // A document that was put back from a backup has an intact seal. So it has a generation, and its
@@ -125,78 +119,32 @@ func (h *head) notOlder(copied uint64) error {
 	return nil
 }
 
-const (
-	// updateRounds is the maximum number of attempts of an update. An attempt fails only because
-	// another writer's has succeeded.
-	updateRounds = 200
-	// updatePause is the maximum pause after the first failed attempt. It grows with the attempts
-	// to at most 32 times that, to spread the writers.
-	updatePause = 2 * time.Millisecond
-)
-
-// updateRegistry changes the document by conditional put, then its copy. Change reports whether it
-// changed the document, which is zero if there is none in a new lake. After every put that did not
-// plainly succeed the document is read and change is called again; it finds its own change there if
-// only the reply was lost.
+// updateRegistry changes the document by conditional put (see replace), then its copy. Change
+// reports whether it changed the document, which is zero if there is none in a new lake.
 func updateRegistry(ctx context.Context, store blob.Store, change func(*head) (bool, error)) error {
 	least, err := copied(ctx, store)
 	if err != nil {
 		return err
 	}
-	var failure error
-	for round := range updateRounds {
-		h, etag, err := readRegistry(ctx, store, lake.RegistryKey)
-		if err == nil && etag == "" {
-			err = CheckRegistryPresent(ctx, store)
-		}
-		if err == nil {
-			err = h.notOlder(least)
-		}
+	var h *head
+	err = replace(ctx, store, lake.RegistryKey, func() ([]byte, blob.Condition, error) {
+		now, etag, err := readPresent(ctx, store, least)
+		h = now
+		cond := condition(etag)
 		if err != nil {
-			return err
+			return nil, cond, err
 		}
-		changed, err := change(h)
-		if errors.Is(err, codec.ErrCorrupt) {
-			// Pieces of a document that was replaced meanwhile may have been collected.
-			if info, statErr := store.Stat(ctx, lake.RegistryKey); statErr == nil && etag != "" && info.ETag != etag {
-				continue
-			}
-		}
-		switch {
-		case err != nil:
-			return err
-		case !changed && h.Format == 0:
-			return nil
-		case !changed:
-			return keepCopy(ctx, store, h)
-		case failure != nil:
-			return failure
+		if changed, err := change(h); !changed || err != nil {
+			return nil, cond, err
 		}
 		h.Generation++
 		data, err := codec.Seal(h)
-		if err != nil {
-			return err
-		}
-		cond := blob.Condition{IfMatch: etag}
-		if etag == "" {
-			cond = blob.Condition{IfAbsent: true}
-		}
-		if _, err = store.Put(ctx, lake.RegistryKey, data, cond); err == nil {
-			return keepCopy(ctx, store, h)
-		}
-		if !errors.Is(err, blob.ErrPrecondition) {
-			// The put may have taken effect. If the next round finds that it has not, this is the
-			// error to report.
-			failure = err
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(rand.N(updatePause * time.Duration(min(round+1, 32)))):
-		}
+		return data, cond, err
+	})
+	if err != nil || h.Format == 0 {
+		return err
 	}
-	return fmt.Errorf("%w: %s", errRegistryBusy, lake.RegistryKey)
+	return keepCopy(ctx, store, h)
 }
 
 // makeLive is update of what makes objects live. In each attempt it waits for the end of the sweep
@@ -213,32 +161,18 @@ func makeLive(ctx context.Context, store blob.Store, change func(*head) (bool, e
 
 // keepCopy writes the copy of h unless there is one of h or of a later state.
 func keepCopy(ctx context.Context, store blob.Store, h *head) error {
-	for range updateRounds {
+	return replace(ctx, store, RegistryCopyKey, func() ([]byte, blob.Condition, error) {
 		have, etag, err := readRegistry(ctx, store, RegistryCopyKey)
-		cond := blob.Condition{IfMatch: etag}
-		switch {
-		case errors.Is(err, codec.ErrCorrupt):
-			cond = blob.Condition{}
-		case err != nil:
-			return err
-		case etag == "":
-			cond = blob.Condition{IfAbsent: true}
-		case have.Generation >= h.Generation:
-			return nil
+		if err != nil && !errors.Is(err, codec.ErrCorrupt) || err == nil && etag != "" && have.Generation >= h.Generation {
+			return nil, blob.Condition{}, err
 		}
 		data, err := codec.Seal(h)
-		if err != nil {
-			return err
-		}
-		if _, err = store.Put(ctx, RegistryCopyKey, data, cond); !errors.Is(err, blob.ErrPrecondition) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: %s", errRegistryBusy, RegistryCopyKey)
+		return data, condition(etag), err
+	})
 }
 
 // notedPublished returns the newest version and the newest epoch of the takedowns that
-// NotePublished has recorded. They are zero if the registry is lost or damaged.
+// notePublished has recorded. They are zero if the registry is lost or damaged.
 func notedPublished(ctx context.Context, store blob.Store) (version string, takedowns uint64, err error) {
 	h, _, err := readRegistry(ctx, store, lake.RegistryKey)
 	if errors.Is(err, codec.ErrCorrupt) {
@@ -261,28 +195,6 @@ func notePublished(ctx context.Context, store blob.Store, version string, takedo
 		return nil
 	}
 	return err
-}
-
-// AnnounceInRegistry writes the number of a sweep of a garbage collection into the registry's
-// document, so that updates that are in flight begin again and wait for the end of the sweep
-// (package lease). A damaged or missing document is an error.
-func AnnounceInRegistry(ctx context.Context, store blob.Store, sweep uint64) error {
-	// A writer of an earlier state may still be about to write the copy. It finds a later one.
-	err := updateRegistry(ctx, store, func(h *head) (bool, error) {
-		switch {
-		case h.Format == 0:
-			return false, missingRegistry()
-		case h.Swept > sweep:
-			return false, fmt.Errorf("%w: sweep %d", lease.ErrSweepLost, h.Swept)
-		}
-		changed := h.Swept != sweep
-		h.Swept = sweep
-		return changed, nil
-	})
-	if err != nil {
-		return fmt.Errorf("announce sweep %d: %w", sweep, err)
-	}
-	return nil
 }
 
 // AwaitSweep returns when every sweep has ended that was announced before. It is for a writer that
@@ -310,13 +222,11 @@ func RegistryPieces(ctx context.Context, store blob.Store, each func(key string)
 		if err != nil {
 			return err
 		}
-		for _, m := range []*pieces.Map{h.byID(store), h.byName(store)} {
-			for key, err := range m.Names(ctx) {
-				if err != nil {
-					return err
-				}
-				each(key)
+		for key, err := range names(ctx, h.byID(store), h.byName(store)) {
+			if err != nil {
+				return err
 			}
+			each(key)
 		}
 	}
 	return nil
@@ -335,15 +245,12 @@ func CheckFormats(ctx context.Context, store blob.Store) error {
 	return lease.CheckSweepFormat(ctx, store)
 }
 
-// manifestKey is manifest.Key, which this package does not import.
-const manifestKey = "index/manifest.json"
-
 // CheckRegistryPresent returns a *codec.CorruptError if the registry's document is missing although
 // the lake has objects that are written only after it. A new lake has no document, which is no
 // error.
 func CheckRegistryPresent(ctx context.Context, store blob.Store) error {
 	witness := ""
-	for _, prefix := range []string{manifestKey, "index/versions/", RegistryCopyKey, "batches/"} {
+	for _, prefix := range []string{ManifestKey, versionRoot, RegistryCopyKey, "batches/"} {
 		for info, err := range store.List(ctx, prefix) {
 			if err != nil {
 				return err

@@ -134,7 +134,7 @@ func (m *Manifest) check() error {
 		c.equal(section+".object", VersionKey(v.ID), v.Object)
 		c.that(section+".bytes", v.Bytes > 0, "at least 1", v.Bytes)
 		c.hex(section+".xxh64", v.XXH64, 16)
-		c.that(section+".commit", validCommit(v.Commit), "a commit id", v.Commit)
+		c.that(section+".commit", commitID.MatchString(v.Commit), "a commit id", v.Commit)
 		current = current || v.ID == m.CurrentVersion
 	}
 	c.that("current_version", current, "one of versions", m.CurrentVersion)
@@ -144,17 +144,6 @@ func (m *Manifest) check() error {
 		return m.Takedowns.Check(ManifestKey, m.TakedownEpoch)
 	}
 	return c.err
-}
-
-// newestVersion returns the id of the newest version object, listed by a manifest or not, and "" if
-// there is none. If there are versions but no manifest, then the manifest was lost or the first
-// commit is still in flight.
-func newestVersion(ctx context.Context, store blob.Store) (string, error) {
-	ids, err := versionIDs(ctx, store)
-	if err != nil || len(ids) == 0 {
-		return "", err
-	}
-	return ids[len(ids)-1], nil
 }
 
 // ReadManifest fetches the manifest, and the ETag that a conditional put of the next one needs. It
@@ -217,7 +206,7 @@ func readVersion(ctx context.Context, store blob.Store, ref VersionRef) (*Versio
 	if int64(len(data)) != ref.Bytes {
 		return nil, codec.Corrupt(ref.Object, sizeSection, -1, ref.Bytes, len(data))
 	}
-	if got := fmt.Sprintf("%016x", xxhash.Sum64(data)); got != ref.XXH64 {
+	if got := xxh64(data); got != ref.XXH64 {
 		return nil, codec.Corrupt(ref.Object, hashSection, -1, "xxh64 "+ref.XXH64, got)
 	}
 	v, err := DecodeVersion(store, data, ref.Object)
@@ -330,23 +319,3 @@ var (
 	hexDigits = regexp.MustCompile(`^[0-9a-f]+$`)
 	commitID  = regexp.MustCompile(`^[0-9a-f]{32}$`)
 )
-
-func validCommit(id string) bool { return commitID.MatchString(id) }
-
-// checker keeps the first problem of a decoded document.
-type checker struct {
-	file string
-	err  error
-}
-
-func (c *checker) that(section string, ok bool, want, got any) {
-	if !ok && c.err == nil {
-		c.err = codec.Corrupt(c.file, section, -1, want, got)
-	}
-}
-
-func (c *checker) equal(section string, want, got any) { c.that(section, want == got, want, got) }
-
-func (c *checker) hex(section, s string, digits int) {
-	c.that(section, len(s) == digits && hexDigits.MatchString(s), fmt.Sprintf("%d hex digits", digits), s)
-}

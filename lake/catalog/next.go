@@ -47,9 +47,7 @@ type Next struct {
 // make writes the pieces of the version that follows parent, and returns the version without what a
 // Commit sets. The pieces depend on the content alone.
 func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Version, error) {
-	if parent == nil {
-		parent = &Version{}
-	}
+	parent = parent.orEmpty()
 	v := &Version{
 		Format: versionFormat, CanonicalForm: n.CanonicalForm, PublicSuffix: n.PublicSuffix,
 		Segments: slices.Clone(n.Segments), batches: map[string]*pieces.Map{}, dead: map[string]*pieces.Map{},
@@ -99,7 +97,7 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 			}
 			v.batches[s.ID] = m
 		case kept:
-			v.batches[s.ID] = pieces.Open(store, VersionPiecesRoot, was.BatchPieces)
+			v.batches[s.ID] = openPieces(store, was.BatchPieces)
 		default:
 			batches := n.Batches[s.ID]
 			if batches == nil {
@@ -115,9 +113,9 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 			v.batches[s.ID] = m
 		}
 		if s.Dead != nil && v.dead[s.ID] == nil {
-			v.dead[s.ID] = pieces.Open(store, VersionPiecesRoot, was.Dead.BatchPieces)
+			v.dead[s.ID] = openPieces(store, was.Dead.BatchPieces)
 		}
-		if err := v.restart(ctx, s.ID, restarted[s.ID]); err != nil {
+		if err := n.restart(ctx, v, s.ID, restarted[s.ID]); err != nil {
 			return nil, err
 		}
 		s.BatchPieces = v.batches[s.ID].Ref()
@@ -141,44 +139,32 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 }
 
 // restarted returns the batches of Starts by segment of the parent.
-func (n *Next) restarted(ctx context.Context, parent *Version) (map[string][]Batch, error) {
-	bySegment := map[string][]Batch{}
+func (n *Next) restarted(ctx context.Context, parent *Version) (map[string][]BatchName, error) {
+	bySegment := map[string][]BatchName{}
 	found, err := parent.FindBatches(ctx, slices.SortedFunc(maps.Keys(n.Starts), CompareNames))
 	for _, b := range found {
-		b.Start = n.Starts[b.BatchName]
-		bySegment[b.Segment] = append(bySegment[b.Segment], b)
+		bySegment[b.Segment] = append(bySegment[b.Segment], b.BatchName)
 	}
 	return bySegment, err
 }
 
-// restart gives batches of a segment later starts, as far as v has them there.
-func (v *Version) restart(ctx context.Context, segment string, batches []Batch) error {
+// restart gives batches of a segment their later starts, as far as v has them there.
+func (n *Next) restart(ctx context.Context, v *Version, segment string, batches []BatchName) error {
 	if len(batches) == 0 {
 		return nil
 	}
-	keys := make([][]byte, len(batches))
-	for i := range batches {
-		keys[i] = batchKey(batches[i].BatchName)
-	}
-	entries, err := v.batches[segment].GetMany(ctx, keys)
+	found, err := find(ctx, v.batches[segment], batchKeys(batches), v.decodeBatch(segment))
 	if err != nil {
 		return err
 	}
 	var edits []pieces.Edit
-	for i, e := range entries {
-		if e == nil {
-			continue
-		}
-		b, err := v.decodeBatch(*e, segment)
+	for _, b := range found {
+		b.Start = max(b.Start, n.Starts[b.BatchName])
+		e, err := batchEntry(&b)
 		if err != nil {
 			return err
 		}
-		b.Start = max(b.Start, batches[i].Start)
-		entry, err := batchEntry(&b)
-		if err != nil {
-			return err
-		}
-		edits = append(edits, pieces.Edit{Entry: entry})
+		edits = append(edits, pieces.Edit{Entry: e})
 	}
 	v.batches[segment], err = v.batches[segment].Apply(ctx, edits)
 	return err
@@ -186,15 +172,13 @@ func (v *Version) restart(ctx context.Context, segment string, batches []Batch) 
 
 // leave writes what is gone: what the parent has of it and Gone, without Back.
 func (n *Next) leave(ctx context.Context, store blob.Store, parent, v *Version) (err error) {
-	from := pieces.Open(store, VersionPiecesRoot, pieces.Ref{})
-	if parent.gone != nil && !n.GoneAnew {
-		from = parent.gone
+	from := parent.gone
+	if from == nil || n.GoneAnew {
+		from = openPieces(store, pieces.Ref{})
 	}
 	var edits []pieces.Edit
 	for _, name := range n.Back {
-		if from.Len() > 0 {
-			edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: batchKey(name)}, Delete: true})
-		}
+		edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: batchKey(name)}, Delete: true})
 	}
 	for i := range n.Gone {
 		e, err := goneEntry(&n.Gone[i])
@@ -264,9 +248,9 @@ func (v *Version) bury(
 			}
 		}
 	}
-	was := pieces.Open(store, VersionPiecesRoot, pieces.Ref{})
-	if parent.dead[s.ID] != nil {
-		was = parent.dead[s.ID]
+	was := parent.dead[s.ID]
+	if was == nil {
+		was = openPieces(store, pieces.Ref{})
 	}
 	var err error
 	if v.dead[s.ID], err = was.Apply(ctx, dead); err != nil {
@@ -275,8 +259,7 @@ func (v *Version) bury(
 	if v.batches[s.ID], err = parent.batches[s.ID].Apply(ctx, live); err != nil {
 		return err
 	}
-	ref := v.dead[s.ID].Ref()
-	s.Dead = &Dead{Table: s.Dead.Table, Rows: s.Dead.Rows, BatchPieces: ref}
+	s.Dead = &Dead{Table: s.Dead.Table, Rows: s.Dead.Rows, BatchPieces: v.dead[s.ID].Ref()}
 	return nil
 }
 
@@ -362,9 +345,9 @@ func (n *Next) describe(
 		}
 		edits = append(edits, pieces.Edit{Entry: datasetEntry(&d), Delete: d.Batches == 0})
 	}
-	from := pieces.Open(store, VersionPiecesRoot, pieces.Ref{})
-	if !whole {
-		from = parent.datasets
+	from := parent.datasets
+	if whole {
+		from = openPieces(store, pieces.Ref{})
 	}
 	v.datasets, err = from.Apply(ctx, edits)
 	return err
@@ -374,7 +357,7 @@ func (n *Next) describe(
 func recount(ctx context.Context, v *Version) (map[uint32]Dataset, error) {
 	sums := map[uint32]Dataset{}
 	for i := range v.Segments {
-		for b, err := range v.inSegment(ctx, v.Segments[i].ID, nil, nil) {
+		for b, err := range v.BatchesIn(ctx, v.Segments[i].ID) {
 			if err != nil {
 				return nil, err
 			}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"math"
 	"slices"
@@ -19,77 +18,47 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// idKey is the key of a dataset in pieces: its id, the most significant byte first.
-func idKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
-
 func decodeDataset(e pieces.Entry) (d lake.Dataset, err error) {
-	if err = json.Unmarshal(e.Value, &d); err != nil || !bytes.Equal(e.Key, idKey(d.ID)) || lake.CheckDatasetName(d.Name) != nil {
+	if err = json.Unmarshal(e.Value, &d); err != nil || !bytes.Equal(e.Key, datasetKey(d.ID)) || lake.CheckDatasetName(d.Name) != nil {
 		err = codec.Corrupt(lake.RegistryKey, fmt.Sprintf("dataset %x", e.Key), -1, "a dataset", string(e.Value))
 	}
 	return d, err
 }
 
-// all yields the datasets by id.
-func (h *head) all(ctx context.Context, store blob.Store) iter.Seq2[lake.Dataset, error] {
-	return func(yield func(lake.Dataset, error) bool) {
-		for e, err := range h.byID(store).All(ctx) {
-			var d lake.Dataset
-			if err == nil {
-				d, err = decodeDataset(e)
-			}
-			if !yield(d, err) || err != nil {
-				return
-			}
-		}
+// decodeName returns the id of a name.
+func decodeName(e pieces.Entry) (uint32, error) {
+	if len(e.Value) != 4 {
+		return 0, codec.Corrupt(lake.RegistryKey, fmt.Sprintf("name %q", e.Key), -1, "an id", fmt.Sprintf("%x", e.Value))
 	}
+	return binary.BigEndian.Uint32(e.Value), nil
 }
 
 // find returns the datasets with these ids, by id.
 func (h *head) find(ctx context.Context, store blob.Store, ids []uint32) (map[uint32]lake.Dataset, error) {
-	found := map[uint32]lake.Dataset{}
 	keys := make([][]byte, len(ids))
 	for i, id := range ids {
-		keys[i] = idKey(id)
+		keys[i] = datasetKey(id)
 	}
-	entries, err := h.byID(store).GetMany(ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if e == nil {
-			continue
-		}
-		d, err := decodeDataset(*e)
-		if err != nil {
-			return nil, err
-		}
+	all, err := find(ctx, h.byID(store), keys, decodeDataset)
+	found := map[uint32]lake.Dataset{}
+	for _, d := range all {
 		found[d.ID] = d
 	}
-	return found, nil
+	return found, err
 }
 
 // named returns the datasets with these names, by name.
 func (h *head) named(ctx context.Context, store blob.Store, names []string) (map[string]lake.Dataset, error) {
-	found := map[string]lake.Dataset{}
 	keys := make([][]byte, len(names))
 	for i, name := range names {
 		keys[i] = []byte(name)
 	}
-	entries, err := h.byName(store).GetMany(ctx, keys)
+	ids, err := find(ctx, h.byName(store), keys, decodeName)
 	if err != nil {
 		return nil, err
 	}
-	var ids []uint32
-	for _, e := range entries {
-		switch {
-		case e == nil:
-		case len(e.Value) != 4:
-			return nil, codec.Corrupt(lake.RegistryKey, fmt.Sprintf("name %q", e.Key), -1, "an id", fmt.Sprintf("%x", e.Value))
-		default:
-			ids = append(ids, binary.BigEndian.Uint32(e.Value))
-		}
-	}
 	byID, err := h.find(ctx, store, ids)
+	found := map[string]lake.Dataset{}
 	for _, d := range byID {
 		found[d.Name] = d
 	}
@@ -107,8 +76,8 @@ func (h *head) set(ctx context.Context, store blob.Store, datasets []lake.Datase
 		if err != nil {
 			return err
 		}
-		ids = append(ids, pieces.Edit{Entry: pieces.Entry{Key: idKey(d.ID), Value: value}})
-		names = append(names, pieces.Edit{Entry: pieces.Entry{Key: []byte(d.Name), Value: idKey(d.ID)}})
+		ids = append(ids, pieces.Edit{Entry: pieces.Entry{Key: datasetKey(d.ID), Value: value}})
+		names = append(names, pieces.Edit{Entry: pieces.Entry{Key: []byte(d.Name), Value: datasetKey(d.ID)}})
 	}
 	byID, err := h.byID(store).Apply(ctx, ids)
 	if err != nil {
@@ -129,7 +98,7 @@ func Datasets(ctx context.Context, store blob.Store) ([]lake.Dataset, error) {
 		return nil, err
 	}
 	var all []lake.Dataset
-	for d, err := range h.all(ctx, store) {
+	for d, err := range entries(ctx, h.byID(store), nil, nil, decodeDataset) {
 		if err != nil {
 			return nil, err
 		}

@@ -1,9 +1,7 @@
 package catalog
 
 import (
-	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"maps"
 	"slices"
@@ -122,16 +120,15 @@ func restoredHead(
 		h.Version, h.Takedowns = source.Version, source.Takedowns
 	}
 	h.Generation++
-	all := slices.SortedFunc(maps.Values(byID), func(a, b lake.Dataset) int { return cmp.Compare(a.ID, b.ID) })
-	for _, d := range all {
-		delete(used, d.ID)
-		h.NextID = max(h.NextID, d.ID+1)
+	for id := range byID {
+		delete(used, id)
+		h.NextID = max(h.NextID, id+1)
 	}
 	out.Nameless = slices.Sorted(maps.Keys(used))
 	if n := len(out.Nameless); n > 0 {
 		h.NextID = max(h.NextID, out.Nameless[n-1]+1)
 	}
-	return h, h.set(ctx, store, all)
+	return h, h.set(ctx, store, slices.Collect(maps.Values(byID)))
 }
 
 // readLost reads the registry's document, or its copy, to see whether it has to be restored, and
@@ -181,11 +178,8 @@ func (h *head) soundDatasets(ctx context.Context, store blob.Store, byID map[uin
 		if err != nil {
 			return nil, err
 		}
-		if len(e.Value) == 4 {
-			id := binary.BigEndian.Uint32(e.Value)
-			if _, ok := byID[id]; !ok {
-				add(lake.Dataset{ID: id, Name: string(e.Key)})
-			}
+		if id, err := decodeName(e); err == nil && byID[id].ID == 0 {
+			add(lake.Dataset{ID: id, Name: string(e.Key)})
 		}
 	}
 	for e, err := range h.byID(store).Sound(ctx, damaged) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/pieces"
 )
@@ -33,6 +34,27 @@ const (
 func datasetKey(id uint32) []byte { return binary.BigEndian.AppendUint32(nil, id) }
 
 func batchKey(n BatchName) []byte { return append(datasetKey(n.DatasetID), n.Batch...) }
+
+func batchKeys(names []BatchName) [][]byte {
+	keys := make([][]byte, len(names))
+	for i, n := range names {
+		keys[i] = batchKey(n)
+	}
+	return keys
+}
+
+// orEmpty returns the version, or an empty one in the place of the nil version.
+func (v *Version) orEmpty() *Version {
+	if v == nil {
+		return &Version{}
+	}
+	return v
+}
+
+// openPieces returns a map of a version.
+func openPieces(store blob.Store, ref pieces.Ref) *pieces.Map {
+	return pieces.Open(store, VersionPiecesRoot, ref)
+}
 
 // batchEntry returns the entry of a batch, whose name and digest must be valid.
 func batchEntry(b *Batch) (pieces.Entry, error) {
@@ -75,25 +97,32 @@ func unionBytes(b *Batch) ([]byte, error) {
 	return union, nil
 }
 
-// decodeBatch is the reverse of batchEntry. The errors name the document of the version.
-func (v *Version) decodeBatch(e pieces.Entry, segment string) (Batch, error) {
-	d := codec.NewDecoder(e.Value, VersionKey(v.ID), fmt.Sprintf("batch %x of segment %s", e.Key, segment))
-	b := Batch{Segment: segment}
-	b.Digest = hex.EncodeToString(d.Bytes(digestBytes))
-	b.Rows, b.Parts, b.Bytes = int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1))
-	b.Start = int64(d.Uint(math.MaxInt64))
-	if d.Err() == nil && d.Len() > 0 {
-		b.Union = "~" + hex.EncodeToString(d.Bytes(unionIDBytes))
-		b.UnionDigest = hex.EncodeToString(d.Bytes(digestBytes))
+// decodeBatch returns the reverse of batchEntry. The errors name the document of the version.
+func (v *Version) decodeBatch(segment string) func(e pieces.Entry) (Batch, error) {
+	return func(e pieces.Entry) (b Batch, err error) {
+		d := codec.NewDecoder(e.Value, VersionKey(v.ID), fmt.Sprintf("batch %x of segment %s", e.Key, segment))
+		b.Segment, b.Digest = segment, hex.EncodeToString(d.Bytes(digestBytes))
+		b.Rows, b.Parts, b.Bytes = int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1)), int64(d.Uint(maxCount-1))
+		b.Start = int64(d.Uint(math.MaxInt64))
+		if d.Err() == nil && d.Len() > 0 {
+			b.Union = "~" + hex.EncodeToString(d.Bytes(unionIDBytes))
+			b.UnionDigest = hex.EncodeToString(d.Bytes(digestBytes))
+		}
+		b.BatchName, err = closeKey(d, e.Key, false)
+		return b, err
 	}
-	if d.Err() == nil && (len(e.Key) < 4 || lake.CheckBatchName(string(e.Key[4:])) != nil) {
-		d.Fail("a key of dataset and batch", fmt.Sprintf("%x", e.Key))
+}
+
+// closeKey closes the decoder of a value, and returns the name that is its key. Only what is gone
+// can be a whole dataset, without a batch.
+func closeKey(d *codec.Decoder, key []byte, whole bool) (n BatchName, err error) {
+	if d.Err() == nil && (len(key) < 4 || lake.CheckBatchName(string(key[4:])) != nil && !(whole && len(key) == 4)) {
+		d.Fail("a key of dataset and batch", fmt.Sprintf("%x", key))
 	}
 	if err := d.Close(); err != nil {
-		return Batch{}, err
+		return n, err
 	}
-	b.DatasetID, b.Batch = binary.BigEndian.Uint32(e.Key), string(e.Key[4:])
-	return b, nil
+	return BatchName{binary.BigEndian.Uint32(key), string(key[4:])}, nil
 }
 
 // goneEntry returns the entry of a batch, or of a dataset, that is gone.
@@ -109,20 +138,14 @@ func goneEntry(g *Gone) (pieces.Entry, error) {
 }
 
 // decodeGone is the reverse of goneEntry.
-func (v *Version) decodeGone(e pieces.Entry) (Gone, error) {
+func (v *Version) decodeGone(e pieces.Entry) (g Gone, err error) {
 	d := codec.NewDecoder(e.Value, VersionKey(v.ID), fmt.Sprintf("retired batch %x", e.Key))
-	g := Gone{Start: int64(d.Uint(math.MaxInt64))}
+	g.Start = int64(d.Uint(math.MaxInt64))
 	if len(e.Key) > 4 {
 		g.Digest = hex.EncodeToString(d.Bytes(digestBytes))
 	}
-	if d.Err() == nil && (len(e.Key) < 4 || len(e.Key) > 4 && lake.CheckBatchName(string(e.Key[4:])) != nil) {
-		d.Fail("a key of dataset and batch", fmt.Sprintf("%x", e.Key))
-	}
-	if err := d.Close(); err != nil {
-		return Gone{}, err
-	}
-	g.DatasetID, g.Batch = binary.BigEndian.Uint32(e.Key), string(e.Key[4:])
-	return g, nil
+	g.BatchName, err = closeKey(d, e.Key, true)
+	return g, err
 }
 
 // datasetEntry returns the entry of a dataset.
@@ -172,141 +195,74 @@ func (v *Version) Batches(ctx context.Context) iter.Seq2[Batch, error] {
 // BatchesOf yields the live batches of a dataset by name. An error is the last thing that it
 // yields.
 func (v *Version) BatchesOf(ctx context.Context, dataset uint32) iter.Seq2[Batch, error] {
-	if dataset == math.MaxUint32 {
-		return v.merged(ctx, datasetKey(dataset), nil)
-	}
-	return v.merged(ctx, datasetKey(dataset), datasetKey(dataset+1))
+	from, to := span(dataset)
+	return v.merged(ctx, from, to)
 }
 
 // BatchesIn yields the live batches that a segment of the version indexes, by dataset and name. An
 // error is the last thing that it yields.
 func (v *Version) BatchesIn(ctx context.Context, segment string) iter.Seq2[Batch, error] {
-	return v.inSegment(ctx, segment, nil, nil)
+	v = v.orEmpty()
+	return entries(ctx, v.batches[segment], nil, nil, v.decodeBatch(segment))
 }
 
 // DeadIn yields the batches that a segment of the version indexes and that the version does not
 // have, by dataset and name. An error is the last thing that it yields.
 func (v *Version) DeadIn(ctx context.Context, segment string) iter.Seq2[Batch, error] {
-	if v == nil {
-		return func(func(Batch, error) bool) {}
-	}
-	return v.rangeOf(ctx, v.dead[segment], segment, nil, nil)
-}
-
-// Needed yields all batches whose objects the version needs: the live ones, then the dead ones. An
-// error is the last thing that it yields.
-func (v *Version) Needed(ctx context.Context) iter.Seq2[Batch, error] {
-	return func(yield func(Batch, error) bool) {
-		all := []iter.Seq2[Batch, error]{v.Batches(ctx)}
-		if v != nil {
-			for i := range v.Segments {
-				all = append(all, v.DeadIn(ctx, v.Segments[i].ID))
-			}
-		}
-		for _, batches := range all {
-			for b, err := range batches {
-				if !yield(b, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
+	v = v.orEmpty()
+	return entries(ctx, v.dead[segment], nil, nil, v.decodeBatch(segment))
 }
 
 // CountIn is the number of batches that BatchesIn yields. It reads nothing.
-func (v *Version) CountIn(segment string) int64 {
-	if v == nil {
-		return 0
-	}
-	return v.batches[segment].Len()
-}
+func (v *Version) CountIn(segment string) int64 { return v.orEmpty().batches[segment].Len() }
 
-// inSegment yields the batches of a segment with from <= key < to.
-func (v *Version) inSegment(ctx context.Context, segment string, from, to []byte) iter.Seq2[Batch, error] {
-	if v == nil {
-		return func(func(Batch, error) bool) {}
+// span returns the first key of a dataset, and the first one behind it, nil for no end.
+func span(dataset uint32) (from, to []byte) {
+	if dataset < math.MaxUint32 {
+		to = datasetKey(dataset + 1)
 	}
-	return v.rangeOf(ctx, v.batches[segment], segment, from, to)
-}
-
-// rangeOf yields those of the batches of a segment in m, which may be nil, with from <= key < to.
-func (v *Version) rangeOf(ctx context.Context, m *pieces.Map, segment string, from, to []byte) iter.Seq2[Batch, error] {
-	return func(yield func(Batch, error) bool) {
-		if m == nil {
-			return
-		}
-		for e, err := range m.Range(ctx, from, to) {
-			var b Batch
-			if err == nil {
-				b, err = v.decodeBatch(e, segment)
-			}
-			if err != nil {
-				yield(Batch{}, err)
-				return
-			}
-			if !yield(b, nil) {
-				return
-			}
-		}
-	}
+	return datasetKey(dataset), to
 }
 
 // merged yields the batches of all segments with from <= key < to.
 func (v *Version) merged(ctx context.Context, from, to []byte) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
-		if v == nil {
-			return
-		}
 		type source struct {
 			next func() (Batch, error, bool)
 			head Batch
 		}
-		var sources []*source
-		var stops []func()
-		defer func() {
-			for _, stop := range stops {
-				stop()
+		var sources []source
+		advance := func(i int) bool {
+			b, err, ok := sources[i].next()
+			switch {
+			case err != nil:
+				return yield(Batch{}, err) && false
+			case ok:
+				sources[i].head = b
+			default:
+				sources = slices.Delete(sources, i, i+1)
 			}
-		}()
+			return true
+		}
+		v := v.orEmpty()
 		for i := range v.Segments {
-			next, stop := iter.Pull2(v.inSegment(ctx, v.Segments[i].ID, from, to))
-			stops = append(stops, stop)
-			sources = append(sources, &source{next: next})
-		}
-		advance := func(s *source) (ok bool, err error) {
-			s.head, err, ok = s.next()
-			return ok, err
-		}
-		at := 0
-		for _, s := range sources {
-			ok, err := advance(s)
-			if err != nil {
-				yield(Batch{}, err)
+			id := v.Segments[i].ID
+			next, stop := iter.Pull2(entries(ctx, v.batches[id], from, to, v.decodeBatch(id)))
+			defer stop()
+			sources = append(sources, source{next: next})
+			if !advance(len(sources) - 1) {
 				return
 			}
-			if ok {
-				sources[at] = s
-				at++
-			}
 		}
-		sources = sources[:at]
 		for len(sources) > 0 {
 			first := 0
-			for i, s := range sources {
-				if CompareNames(s.head.BatchName, sources[first].head.BatchName) < 0 {
+			for i := range sources {
+				if CompareNames(sources[i].head.BatchName, sources[first].head.BatchName) < 0 {
 					first = i
 				}
 			}
-			if !yield(sources[first].head, nil) {
+			if !yield(sources[first].head, nil) || !advance(first) {
 				return
-			}
-			ok, err := advance(sources[first])
-			if err != nil {
-				yield(Batch{}, err)
-				return
-			}
-			if !ok {
-				sources = slices.Delete(sources, first, first+1)
 			}
 		}
 	}
@@ -315,54 +271,24 @@ func (v *Version) merged(ctx context.Context, from, to []byte) iter.Seq2[Batch, 
 // FindGone returns those of the named batches that are gone. A name without a batch stands for the
 // dataset.
 func (v *Version) FindGone(ctx context.Context, names []BatchName) (map[BatchName]Gone, error) {
+	v = v.orEmpty()
+	all, err := find(ctx, v.gone, batchKeys(names), v.decodeGone)
 	found := map[BatchName]Gone{}
-	if v == nil || v.gone == nil {
-		return found, nil
-	}
-	keys := make([][]byte, len(names))
-	for i, n := range names {
-		keys[i] = batchKey(n)
-	}
-	entries, err := v.gone.GetMany(ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if e == nil {
-			continue
-		}
-		g, err := v.decodeGone(*e)
-		if err != nil {
-			return nil, err
-		}
+	for _, g := range all {
 		found[g.BatchName] = g
 	}
-	return found, nil
+	return found, err
 }
 
 // Gone yields what is gone of all datasets, or of one if that is not 0, by dataset and name. An
 // error is the last thing that it yields.
 func (v *Version) Gone(ctx context.Context, dataset uint32) iter.Seq2[Gone, error] {
-	return func(yield func(Gone, error) bool) {
-		if v == nil || v.gone == nil {
-			return
-		}
-		var from, to []byte
-		if dataset != 0 {
-			if from = datasetKey(dataset); dataset != math.MaxUint32 {
-				to = datasetKey(dataset + 1)
-			}
-		}
-		for e, err := range v.gone.Range(ctx, from, to) {
-			var g Gone
-			if err == nil {
-				g, err = v.decodeGone(e)
-			}
-			if !yield(g, err) || err != nil {
-				return
-			}
-		}
+	v = v.orEmpty()
+	if dataset == 0 {
+		return entries(ctx, v.gone, nil, nil, v.decodeGone)
 	}
+	from, to := span(dataset)
+	return entries(ctx, v.gone, from, to, v.decodeGone)
 }
 
 // SoundGone returns what is gone as far as that can be read, and the keys of the pieces that are
@@ -392,37 +318,24 @@ func (v *Version) FindBatch(ctx context.Context, dataset uint32, name string) (B
 // FindBatches returns those of the named batches that are live. It reads a few pieces for each
 // name and segment, but each piece once.
 func (v *Version) FindBatches(ctx context.Context, names []BatchName) (map[BatchName]Batch, error) {
+	v = v.orEmpty()
 	found := map[BatchName]Batch{}
-	if v == nil {
-		return found, nil
-	}
 	for some := range slices.Chunk(names, findAtOnce) {
-		keys := make([][]byte, len(some))
-		for i, n := range some {
-			keys[i] = batchKey(n)
-		}
-		entries := make([][]*pieces.Entry, len(v.Segments))
+		keys := batchKeys(some)
+		batches := make([][]Batch, len(v.Segments))
 		group, groupCtx := errgroup.WithContext(ctx)
 		for i := range v.Segments {
+			id := v.Segments[i].ID
 			group.Go(func() (err error) {
-				entries[i], err = v.batches[v.Segments[i].ID].GetMany(groupCtx, keys)
+				batches[i], err = find(groupCtx, v.batches[id], keys, v.decodeBatch(id))
 				return err
 			})
 		}
 		if err := group.Wait(); err != nil {
 			return nil, err
 		}
-		for i := range entries {
-			for _, e := range entries[i] {
-				if e == nil {
-					continue
-				}
-				b, err := v.decodeBatch(*e, v.Segments[i].ID)
-				if err != nil {
-					return nil, err
-				}
-				found[b.BatchName] = b
-			}
+		for _, b := range slices.Concat(batches...) {
+			found[b.BatchName] = b
 		}
 	}
 	return found, nil
@@ -431,51 +344,54 @@ func (v *Version) FindBatches(ctx context.Context, names []BatchName) (map[Batch
 // Datasets yields the datasets with live batches by id, from the id first on. An error is the last
 // thing that it yields.
 func (v *Version) Datasets(ctx context.Context, first uint32) iter.Seq2[Dataset, error] {
-	return func(yield func(Dataset, error) bool) {
-		if v == nil || v.datasets == nil {
-			return
-		}
-		for e, err := range v.datasets.Range(ctx, datasetKey(first), nil) {
-			var d Dataset
-			if err == nil {
-				d, err = v.decodeDataset(e)
-			}
-			if err != nil {
-				yield(Dataset{}, err)
-				return
-			}
-			if !yield(d, nil) {
-				return
-			}
-		}
-	}
+	v = v.orEmpty()
+	return entries(ctx, v.datasets, datasetKey(first), nil, v.decodeDataset)
 }
 
 // FindDatasets returns those of the datasets that have live batches, by id.
 func (v *Version) FindDatasets(ctx context.Context, ids []uint32) (map[uint32]Dataset, error) {
-	found := map[uint32]Dataset{}
-	if v == nil || v.datasets == nil || len(ids) == 0 {
-		return found, nil
-	}
+	v = v.orEmpty()
 	keys := make([][]byte, len(ids))
 	for i, id := range ids {
 		keys[i] = datasetKey(id)
 	}
-	entries, err := v.datasets.GetMany(ctx, keys)
-	if err != nil {
-		return nil, err
-	}
-	for _, e := range entries {
-		if e == nil {
-			continue
-		}
-		d, err := v.decodeDataset(*e)
-		if err != nil {
-			return nil, err
-		}
+	all, err := find(ctx, v.datasets, keys, v.decodeDataset)
+	found := map[uint32]Dataset{}
+	for _, d := range all {
 		found[d.ID] = d
 	}
-	return found, nil
+	return found, err
+}
+
+// DatasetPieces yields the key of every piece of the version's datasets, with the
+// *codec.CorruptError of one that is missing or damaged, below which nothing is known. Another
+// error ends it.
+func (v *Version) DatasetPieces(ctx context.Context) iter.Seq2[string, error] {
+	return v.datasets.Pieces(ctx)
+}
+
+// GonePieces is DatasetPieces for what is gone.
+func (v *Version) GonePieces(ctx context.Context) iter.Seq2[string, error] { return v.gone.Pieces(ctx) }
+
+// BatchPieces is DatasetPieces for the batches of a segment of the version.
+func (v *Version) BatchPieces(ctx context.Context, segment string) iter.Seq2[string, error] {
+	return v.batches[segment].Pieces(ctx)
+}
+
+// DeadPieces is DatasetPieces for the dead batches of a segment of the version.
+func (v *Version) DeadPieces(ctx context.Context, segment string) iter.Seq2[string, error] {
+	return v.dead[segment].Pieces(ctx)
+}
+
+// PieceNames yields the key of every piece of the version, without reading the leaves of its maps.
+// An error, also that of a damaged piece, is the last thing that it yields.
+func (v *Version) PieceNames(ctx context.Context) iter.Seq2[string, error] {
+	maps := []*pieces.Map{v.datasets, v.gone}
+	for i := range v.Segments {
+		id := v.Segments[i].ID
+		maps = append(maps, v.batches[id], v.dead[id])
+	}
+	return names(ctx, maps...)
 }
 
 // Check reads all datasets and batches and checks that the counts of the document are their sums.

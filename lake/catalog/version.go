@@ -283,14 +283,14 @@ func (v *Version) DeadRows() (rows int64, segments int) {
 
 // open opens the pieces of a version.
 func (v *Version) open(store blob.Store, datasets, gone pieces.Ref) {
-	v.datasets = pieces.Open(store, VersionPiecesRoot, datasets)
-	v.gone = pieces.Open(store, VersionPiecesRoot, gone)
+	v.datasets = openPieces(store, datasets)
+	v.gone = openPieces(store, gone)
 	v.batches, v.dead = map[string]*pieces.Map{}, map[string]*pieces.Map{}
 	for i := range v.Segments {
 		s := &v.Segments[i]
-		v.batches[s.ID] = pieces.Open(store, VersionPiecesRoot, s.BatchPieces)
+		v.batches[s.ID] = openPieces(store, s.BatchPieces)
 		if s.Dead != nil {
-			v.dead[s.ID] = pieces.Open(store, VersionPiecesRoot, s.Dead.BatchPieces)
+			v.dead[s.ID] = openPieces(store, s.Dead.BatchPieces)
 		}
 	}
 }
@@ -312,7 +312,7 @@ func (d *versionDocument) check(key string) error {
 	c.that("id", ValidVersionID(v.ID), "a version id", v.ID)
 	c.equal("key", VersionKey(v.ID), key)
 	c.that("parent", v.Parent == "" || (ValidVersionID(v.Parent) && v.Parent < v.ID), "an id before "+v.ID, v.Parent)
-	c.that("commit", validCommit(v.Commit), "a commit id", v.Commit)
+	c.that("commit", commitID.MatchString(v.Commit), "a commit id", v.Commit)
 	c.that("id", ValidVersionID(v.ID) && strings.HasPrefix(v.Commit, v.ID[len(v.ID)-8:]), "the first digits of "+v.Commit, v.ID)
 	_, err := time.Parse(time.RFC3339, v.Created)
 	c.that("created", err == nil, "an RFC 3339 time", v.Created)

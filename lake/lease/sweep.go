@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -86,21 +87,14 @@ func (d *sweepDocument) check() error {
 // readSweep returns the document of the last sweep. If there is none, or it is damaged, ok is
 // false, and the ETag is that of the damaged one, "" for none.
 func readSweep(ctx context.Context, store blob.Store) (d sweepDocument, etag string, ok bool, err error) {
-	data, info, err := store.Get(ctx, SweepKey)
-	if errors.Is(err, blob.ErrNotExist) {
-		return d, "", false, nil
-	}
-	if err != nil {
-		return d, "", false, err
-	}
-	err = codec.Unseal(data, SweepKey, sweepFormat, &d)
-	if err == nil {
+	etag, err = lake.LoadSealed(ctx, store, SweepKey, sweepFormat, &d)
+	if err == nil && etag != "" {
 		err = d.check()
 	}
 	if codec.IsUnsealed(err) {
-		return sweepDocument{}, info.ETag, false, nil
+		return sweepDocument{}, etag, false, nil
 	}
-	return d, info.ETag, err == nil, err
+	return d, etag, err == nil && etag != "", err
 }
 
 // putSweep writes a document on the condition that the one with that ETag is still there, none for
@@ -111,11 +105,7 @@ func putSweep(ctx context.Context, store blob.Store, d sweepDocument, etag strin
 	if err != nil {
 		return "", err
 	}
-	cond := blob.Condition{IfMatch: etag}
-	if etag == "" {
-		cond = blob.Condition{IfAbsent: true}
-	}
-	info, err := store.Put(ctx, SweepKey, data, cond)
+	info, err := store.Put(ctx, SweepKey, data, blob.Condition{IfMatch: etag, IfAbsent: etag == ""})
 	if err == nil {
 		return info.ETag, nil
 	}
@@ -124,6 +114,16 @@ func putSweep(ctx context.Context, store blob.Store, d sweepDocument, etag strin
 		return etag, nil
 	}
 	return "", err
+}
+
+// pause waits for a time, or until ctx ends, which is an error.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // damagedSweep is the error about a document whose number is not known.
@@ -177,7 +177,7 @@ func AwaitSweep(ctx context.Context, store blob.Store, epoch uint64) error {
 		return nil
 	}
 	began := time.Now()
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		d, etag, ok, err := readSweep(ctx, store)
 		if err != nil {
 			return fmt.Errorf("wait for garbage collection: %w", err)
@@ -198,10 +198,8 @@ func AwaitSweep(ctx context.Context, store blob.Store, epoch uint64) error {
 		if time.Since(began) > maxAwait {
 			return fmt.Errorf("%w; if its process has died, others go on after %v", ErrSweepOpen, left.Round(time.Second))
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for garbage collection: %w", context.Cause(ctx))
-		case <-time.After(min(pause, d.timeout()/renewPart)):
+		if err := pause(ctx, min(wait, d.timeout()/renewPart)); err != nil {
+			return fmt.Errorf("wait for garbage collection: %w", err)
 		}
 	}
 }
@@ -300,10 +298,8 @@ func BeginSweep(ctx context.Context, store blob.Store, timeout time.Duration) (*
 		release, held, known, err := blob.TryHold(store, lockName)
 		if err == nil && known && !held { // somebody else begins, or looks
 			if tries < 100 {
-				select {
-				case <-ctx.Done():
-					return nil, context.Cause(ctx)
-				case <-time.After(firstPause):
+				if err := pause(ctx, firstPause); err != nil {
+					return nil, err
 				}
 				continue
 			}

@@ -106,13 +106,12 @@ func (r TrashRef) Read(ctx context.Context, store blob.Store) (*TrashList, error
 		return nil, err
 	}
 	var l TrashList
-	if err := codec.Unseal(data, r.Key, listFormat, &l); err != nil {
+	switch err := codec.Unseal(data, r.Key, listFormat, &l); {
+	case err != nil:
 		return nil, err
-	}
-	if l.Format != listFormat {
+	case l.Format != listFormat:
 		return nil, codec.Corrupt(r.Key, "format", -1, listFormat, l.Format)
-	}
-	if !l.Created.Equal(r.Created) || !strings.Contains(r.Key, lake.Digest(data)) {
+	case !l.Created.Equal(r.Created) || !strings.Contains(r.Key, lake.Digest(data)):
 		return nil, codec.Corrupt(r.Key, "name", -1, "that of its content", l.Created)
 	}
 	return &l, nil

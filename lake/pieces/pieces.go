@@ -74,7 +74,7 @@ type Ref struct {
 }
 
 // Map is the content that a Ref names. It is safe for concurrent use, and its bytes may not be
-// changed by callers.
+// changed by callers. A nil Map can be read and is empty.
 type Map struct {
 	store  blob.Store
 	folder string
@@ -98,11 +98,18 @@ func Open(store blob.Store, folder string, ref Ref) *Map {
 // Key is the object of the piece with that name in a folder.
 func Key(folder, name string) string { return folder + name[:2] + "/" + name }
 
+func (m *Map) key(c child) string { return Key(m.folder, c.name) }
+
 // Ref returns what names the map.
 func (m *Map) Ref() Ref { return m.ref }
 
 // Len is the number of entries.
-func (m *Map) Len() int64 { return m.ref.Entries }
+func (m *Map) Len() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.ref.Entries
+}
 
 // Check returns a *codec.CorruptError, which names file, if ref cannot name a map.
 func (r Ref) Check(file string) error {
@@ -134,7 +141,7 @@ func (m *Map) GetMany(ctx context.Context, keys [][]byte) ([]*Entry, error) {
 		slices.SortFunc(order, func(a, b int) int { return bytes.Compare(keys[a], keys[b]) })
 	}
 	found := make([]*Entry, len(keys))
-	if m.ref.Root == "" {
+	if m.Len() == 0 {
 		return found, nil
 	}
 	return found, m.find(ctx, m.root(), keys, order, found)
@@ -210,9 +217,7 @@ func (m *Map) All(ctx context.Context) iter.Seq2[Entry, error] { return m.Range(
 // error ends it.
 func (m *Map) Pieces(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if m.ref.Root != "" {
-			m.pieces(ctx, []child{m.root()}, true, yield)
-		}
+		m.walk(ctx, walk{do: func(c child, _ *piece, err error) bool { return yield(m.key(c), err) }})
 	}
 }
 
@@ -220,77 +225,32 @@ func (m *Map) Pieces(ctx context.Context) iter.Seq2[string, error] {
 // of a damaged piece, is the last thing that it yields.
 func (m *Map) Names(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if m.ref.Root != "" {
-			m.pieces(ctx, []child{m.root()}, false, func(key string, err error) bool {
-				return yield(key, err) && err == nil
-			})
-		}
+		m.walk(ctx, walk{unread: true, do: func(c child, _ *piece, err error) bool {
+			return yield(m.key(c), err) && err == nil
+		}})
 	}
-}
-
-func (m *Map) pieces(ctx context.Context, at []child, leaves bool, yield func(string, error) bool) bool {
-	for some := range slices.Chunk(at, atOnce) {
-		read := make([]*piece, len(some))
-		failed := make([]error, len(some))
-		group, groupCtx := errgroup.WithContext(ctx)
-		for i, c := range some {
-			if c.level == 0 && !leaves {
-				continue
-			}
-			group.Go(func() error {
-				read[i], failed[i] = m.read(groupCtx, c)
-				if errors.Is(failed[i], codec.ErrCorrupt) {
-					return nil
-				}
-				return failed[i]
-			})
-		}
-		if err := group.Wait(); err != nil {
-			yield("", err)
-			return false
-		}
-		for i, c := range some {
-			if !yield(Key(m.folder, c.name), failed[i]) {
-				return false
-			}
-			if failed[i] == nil && c.level > 0 && !m.pieces(ctx, read[i].children, leaves, yield) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // Sound yields the entries of all pieces that can be read, in order. Damaged is called with the key
 // of every piece that is missing or damaged, below which nothing is known. Another error ends it.
 func (m *Map) Sound(ctx context.Context, damaged func(key string)) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		if m.ref.Root != "" {
-			m.sound(ctx, m.root(), damaged, yield)
-		}
-	}
-}
-
-func (m *Map) sound(ctx context.Context, at child, damaged func(key string), yield func(Entry, error) bool) bool {
-	p, err := m.read(ctx, at)
-	switch {
-	case errors.Is(err, codec.ErrCorrupt):
-		damaged(Key(m.folder, at.name))
-		return true
-	case err != nil:
-		yield(Entry{}, err)
-		return false
-	}
-	for i := range p.entries {
-		if at.level > 0 {
-			if !m.sound(ctx, p.children[i], damaged, yield) {
-				return false
+		m.walk(ctx, walk{do: func(c child, p *piece, err error) bool {
+			switch {
+			case errors.Is(err, codec.ErrCorrupt):
+				damaged(m.key(c))
+			case err != nil:
+				return yield(Entry{}, err)
+			case c.level == 0:
+				for _, e := range p.entries {
+					if !yield(e, nil) {
+						return false
+					}
+				}
 			}
-		} else if !yield(p.entries[i], nil) {
-			return false
-		}
+			return true
+		}})
 	}
-	return true
 }
 
 // Leaves yields the entries of all intact leaves below a folder, leaf by leaf, also of those that
@@ -325,41 +285,64 @@ func Leaves(ctx context.Context, store blob.Store, folder string) iter.Seq2[Entr
 // level yields the pieces of a level in order, from the first whose last key is not before from.
 func (m *Map) level(ctx context.Context, level int, from []byte) iter.Seq2[*piece, error] {
 	return func(yield func(*piece, error) bool) {
-		if m.ref.Root != "" && level <= m.ref.Level {
-			m.walk(ctx, []child{m.root()}, level, from, yield)
-		}
+		m.walk(ctx, walk{lowest: level, from: from, do: func(c child, p *piece, err error) bool {
+			if err == nil && c.level > level {
+				return true
+			}
+			return yield(p, err) && err == nil
+		}})
 	}
 }
 
-// walk yields the pieces of a level below some pieces, which are of one level. It reads a few ahead
-// at first and then more, so that a search in a range costs little and a scan is fast.
-func (m *Map) walk(
-	ctx context.Context, at []child, level int, from []byte, yield func(*piece, error) bool,
-) bool {
+// walk says which pieces a walk visits: those of the level lowest and above, from the first whose
+// last key is not before from. A piece comes before those below it.
+type walk struct {
+	lowest int
+	unread bool // leaves are visited without being read
+	from   []byte
+	// do is called with each piece and why it could not be read. An error that is not about damage
+	// ends the walk, as does false.
+	do func(c child, p *piece, err error) bool
+}
+
+func (m *Map) walk(ctx context.Context, w walk) {
+	if m.Len() > 0 {
+		m.visit(ctx, []child{m.root()}, &w)
+	}
+}
+
+// visit visits some pieces of one level and those below. It reads a few ahead at first and then
+// more, so that a search in a range costs little and a scan is fast.
+func (m *Map) visit(ctx context.Context, at []child, w *walk) bool {
 	for ahead := 1; len(at) > 0; ahead = min(2*ahead, atOnce) {
 		some := at[:min(ahead, len(at))]
 		at = at[len(some):]
-		read := make([]*piece, len(some))
+		read, failed := make([]*piece, len(some)), make([]error, len(some))
 		group, groupCtx := errgroup.WithContext(ctx)
 		for i, c := range some {
-			group.Go(func() (err error) {
-				read[i], err = m.read(groupCtx, c)
-				return err
+			if c.level == 0 && w.unread {
+				continue
+			}
+			group.Go(func() error {
+				if read[i], failed[i] = m.read(groupCtx, c); errors.Is(failed[i], codec.ErrCorrupt) {
+					return nil
+				}
+				return failed[i]
 			})
 		}
 		if err := group.Wait(); err != nil {
-			yield(nil, err)
+			w.do(some[0], nil, err)
 			return false
 		}
 		for i, c := range some {
-			if c.level == level {
-				if !yield(read[i], nil) {
-					return false
-				}
+			if !w.do(c, read[i], failed[i]) {
+				return false
+			}
+			if failed[i] != nil || c.level <= w.lowest {
 				continue
 			}
-			below := read[i].children[min(read[i].search(from), len(read[i].children)):]
-			if !m.walk(ctx, below, level, from, yield) {
+			p := read[i]
+			if !m.visit(ctx, p.children[min(p.search(w.from), len(p.children)):], w) {
 				return false
 			}
 		}
@@ -381,7 +364,7 @@ func (m *Map) read(ctx context.Context, c child) (*piece, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	key := Key(m.folder, c.name)
+	key := m.key(c)
 	data, _, err := m.store.Get(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {
 		return nil, codec.Corrupt(key, "object", -1, "one that exists, since a map names it", "none")

@@ -100,7 +100,7 @@ func (m *Map) put(ctx context.Context, all []encoded) error {
 	for _, e := range all {
 		group.Go(func() error {
 			// Without a condition, so that a retry, or another writer of the same piece, succeeds.
-			_, err := m.store.Put(ctx, Key(m.folder, e.name), e.data, blob.Condition{})
+			_, err := m.store.Put(ctx, m.key(e.child), e.data, blob.Condition{})
 			return err
 		})
 	}
