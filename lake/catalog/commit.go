@@ -291,35 +291,30 @@ func (n *Next) make(ctx context.Context, store blob.Store, parent *Version) (*Ve
 		if s.Dead != nil && !kept {
 			return nil, fmt.Errorf("segment %s with dead rows is not one of version %s", s.ID, parent.ID)
 		}
-		switch {
+		switch batches := n.Batches[s.ID]; {
 		case kept && n.Died[s.ID] != nil:
-			if err := v.bury(ctx, store, parent, s, n.Died[s.ID], count); err != nil {
-				return nil, err
-			}
-		case kept && n.Batches[s.ID] != nil:
-			m, _, err := buildBatches(ctx, store, n.Batches[s.ID], nil)
-			if err != nil {
-				return nil, err
-			}
-			v.batches[s.ID] = m
-		case kept:
-			v.batches[s.ID] = openPieces(store, was.BatchPieces)
+			err = v.bury(ctx, store, parent, s, n.Died[s.ID], count)
+		case kept && batches == nil:
+			v.batches[s.ID] = parent.batches[s.ID]
+		case batches == nil:
+			err = fmt.Errorf("segment %s without its batches", s.ID)
 		default:
-			batches := n.Batches[s.ID]
-			if batches == nil {
-				return nil, fmt.Errorf("segment %s without its batches", s.ID)
+			rows := int64(0)
+			v.batches[s.ID], err = buildBatches(ctx, store, batches, func(b *Batch) {
+				rows += b.Rows
+				if !kept {
+					count(1, b)
+				}
+			})
+			if err == nil && !kept && rows != s.Rows {
+				err = fmt.Errorf("segment %s of %d rows over batches of %d", s.ID, s.Rows, rows)
 			}
-			m, rows, err := buildBatches(ctx, store, batches, func(b *Batch) { count(1, b) })
-			if err != nil {
-				return nil, err
-			}
-			if rows != s.Rows {
-				return nil, fmt.Errorf("segment %s of %d rows over batches of %d", s.ID, s.Rows, rows)
-			}
-			v.batches[s.ID] = m
+		}
+		if err != nil {
+			return nil, err
 		}
 		if s.Dead != nil && v.dead[s.ID] == nil {
-			v.dead[s.ID] = openPieces(store, was.Dead.BatchPieces)
+			v.dead[s.ID] = parent.dead[s.ID]
 		}
 		if err := n.restart(ctx, v, s.ID, restarted[s.ID]); err != nil {
 			return nil, err
@@ -376,12 +371,17 @@ func (n *Next) restart(ctx context.Context, v *Version, segment string, batches 
 	return err
 }
 
+// mapOr returns a map of the parent to be changed, or an empty one if there is none or it is made
+// anew.
+func mapOr(store blob.Store, m *pieces.Map, anew bool) *pieces.Map {
+	if m == nil || anew {
+		return openPieces(store, pieces.Ref{})
+	}
+	return m
+}
+
 // leave writes what is gone: what the parent has of it and Gone, without Back.
 func (n *Next) leave(ctx context.Context, store blob.Store, parent, v *Version) (err error) {
-	from := parent.gone
-	if from == nil || n.GoneAnew {
-		from = openPieces(store, pieces.Ref{})
-	}
 	var edits []pieces.Edit
 	for _, name := range n.Back {
 		edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: batchKey(name)}, Delete: true})
@@ -393,7 +393,7 @@ func (n *Next) leave(ctx context.Context, store blob.Store, parent, v *Version) 
 		}
 		edits = append(edits, pieces.Edit{Entry: e})
 	}
-	v.gone, err = from.Apply(ctx, edits)
+	v.gone, err = mapOr(store, parent.gone, n.GoneAnew).Apply(ctx, edits)
 	return err
 }
 
@@ -454,12 +454,8 @@ func (v *Version) bury(
 			}
 		}
 	}
-	was := parent.dead[s.ID]
-	if was == nil {
-		was = openPieces(store, pieces.Ref{})
-	}
 	var err error
-	if v.dead[s.ID], err = was.Apply(ctx, dead); err != nil {
+	if v.dead[s.ID], err = mapOr(store, parent.dead[s.ID], false).Apply(ctx, dead); err != nil {
 		return err
 	}
 	if v.batches[s.ID], err = parent.batches[s.ID].Apply(ctx, live); err != nil {
@@ -472,25 +468,21 @@ func (v *Version) bury(
 // buildBatches writes the map of batches, and calls each with every one.
 func buildBatches(
 	ctx context.Context, store blob.Store, batches iter.Seq2[Batch, error], each func(*Batch),
-) (m *pieces.Map, rows int64, err error) {
-	m, err = pieces.Build(ctx, store, VersionPiecesRoot, func(yield func(pieces.Entry, error) bool) {
+) (*pieces.Map, error) {
+	return pieces.Build(ctx, store, VersionPiecesRoot, func(yield func(pieces.Entry, error) bool) {
 		for b, err := range batches {
 			var e pieces.Entry
 			if err == nil {
 				e, err = batchEntry(&b)
 			}
 			if err == nil {
-				rows += b.Rows
-				if each != nil {
-					each(&b)
-				}
+				each(&b)
 			}
 			if !yield(e, err) || err != nil {
 				return
 			}
 		}
 	})
-	return m, rows, err
 }
 
 // describe writes the datasets of v: those of parent with other descriptions and counts.
@@ -507,32 +499,20 @@ func (n *Next) describe(
 			changed[d.ID] = &Dataset{ID: d.ID}
 		}
 	}
-	whole := n.Anew || parent.datasets == nil
 	var before map[uint32]Dataset
 	var err error
-	switch ids := slices.Sorted(maps.Keys(changed)); {
-	case n.Anew:
+	if n.Anew {
 		before, err = recount(ctx, v)
 		clear(changed)
-	case whole:
-		before = map[uint32]Dataset{}
-		for d, err := range parent.Datasets(ctx, 0) {
-			if err != nil {
-				return err
-			}
-			before[d.ID] = d
-		}
-	default:
-		before, err = parent.FindDatasets(ctx, ids)
+	} else {
+		before, err = parent.FindDatasets(ctx, slices.Sorted(maps.Keys(changed)))
 	}
 	if err != nil {
 		return err
 	}
-	if whole {
-		for id := range before {
-			if changed[id] == nil {
-				changed[id] = &Dataset{ID: id}
-			}
+	for id := range before {
+		if changed[id] == nil {
+			changed[id] = &Dataset{ID: id}
 		}
 	}
 	var edits []pieces.Edit
@@ -551,11 +531,7 @@ func (n *Next) describe(
 		}
 		edits = append(edits, pieces.Edit{Entry: datasetEntry(&d), Delete: d.Batches == 0})
 	}
-	from := parent.datasets
-	if whole {
-		from = openPieces(store, pieces.Ref{})
-	}
-	v.datasets, err = from.Apply(ctx, edits)
+	v.datasets, err = mapOr(store, parent.datasets, n.Anew).Apply(ctx, edits)
 	return err
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	_ "github.com/urlake/urlake/lake/blob/s3blob"
 )
 
 // batchesOf lists the digests of the current version's batches; a lake without a version has none.

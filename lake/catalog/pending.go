@@ -239,10 +239,9 @@ func (s *BatchState) known(ctx context.Context, names []BatchName) (k known, err
 	if k.live, err = s.Version.FindBatches(ctx, names); err != nil {
 		return k, err
 	}
-	with, datasets := slices.Clone(names), map[uint32]bool{}
-	for _, n := range names {
-		if !datasets[n.DatasetID] {
-			datasets[n.DatasetID] = true
+	with := slices.Clone(names)
+	for i, n := range names {
+		if i == 0 || names[i-1].DatasetID != n.DatasetID {
 			with = append(with, BatchName{DatasetID: n.DatasetID})
 		}
 	}
