@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 )
 
 // Part is a part of the lake, and how to choose among its rows.
@@ -96,7 +95,7 @@ func (p *Part) run(
 			}
 			for left > 0 && first < b.FirstRow+b.Rows() {
 				n := min(left, batchRows, b.FirstRow+b.Rows()-first)
-				c, err := partreader.ReadColumns(ctx, store, p.Key, b, first, n, columns...)
+				c, err := part.ReadColumns(ctx, store, p.Key, b, first, n, columns...)
 				if !yield(c, err) || err != nil {
 					return
 				}

@@ -14,7 +14,6 @@ import (
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -392,7 +391,7 @@ func (n *rowRun) read(ctx context.Context, store blob.Store, domain string, data
 	if paths {
 		columns = append(columns, part.ColScheme, part.ColPort, part.ColPathQuery)
 	}
-	c, err := partreader.ReadColumns(ctx, store, n.part, n.block, n.firstRow, n.count, columns...)
+	c, err := part.ReadColumns(ctx, store, n.part, n.block, n.firstRow, n.count, columns...)
 	if err != nil {
 		return err
 	}

@@ -29,24 +29,12 @@ var allowed = map[string][]string{
 	"lake/urlnorm":       {},
 	"lake/zstdtext":      {"lake/seekable"},
 
-	"lake":             {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
-	"lake/row":         {"lake/codec", "lake/urlnorm"},
-	"lake/row/rowtest": {"lake/row"},
-	"lake/rowsort": {
-		"lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
-	},
-	"lake/rowmerge": {
-		"lake", "lake/blob", "lake/part", "lake/partwriter", "lake/row", "lake/rowsort",
-	},
-	"lake/part": {"internal/thrift", "lake", "lake/codec", "lake/row"},
-	"lake/part/parttest": {
-		"internal/testenv", "lake/blob", "lake/part", "lake/row", "lake/urlnorm",
-	},
-	"lake/partwriter": {
-		"lake", "lake/blob", "lake/codec", "lake/part", "lake/row", "lake/seekable", "lake/urlnorm",
+	"lake":     {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
+	"lake/row": {"lake", "lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
+	"lake/part": {
+		"internal/thrift", "lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
 		"lake/zstdtext",
 	},
-	"lake/partreader": {"lake/blob", "lake/codec", "lake/part", "lake/row"},
 
 	"lake/raw":           {"lake/raw/timestamp"},
 	"lake/raw/timestamp": {},
@@ -71,12 +59,10 @@ var allowed = map[string][]string{
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/ingest/allow", "lake/ingest/dated",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection",
-		"lake/ingest/unwrap", "lake/part", "lake/partwriter", "lake/raw", "lake/raw/reader", "lake/raw/text",
-		"lake/raw/unpack", "lake/row", "lake/rowmerge", "lake/rowsort", "lake/seekable", "lake/urlnorm",
+		"lake/ingest/unwrap", "lake/part", "lake/raw", "lake/raw/reader", "lake/raw/text", "lake/raw/unpack",
+		"lake/row", "lake/seekable", "lake/urlnorm",
 	},
-	"lake/ingest/effect": {
-		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/part", "lake/partreader",
-	},
+	"lake/ingest/effect": {"lake", "lake/blob", "lake/catalog", "lake/codec"},
 	"lake/ingest/many": {
 		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/ingest", "lake/pieces", "lake/seekable",
 	},
@@ -104,8 +90,8 @@ var allowed = map[string][]string{
 	"indexbuild/segment/bitstring": {},
 	"indexbuild/keysort":           {"indexbuild/segment", "lake/codec"},
 	"indexbuild/postings": {
-		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/part", "lake/partreader",
-		"lake/seekable", "lake/urlnorm",
+		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/part", "lake/seekable",
+		"lake/urlnorm",
 	},
 	"indexbuild": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
@@ -115,32 +101,30 @@ var allowed = map[string][]string{
 	"indexbuild/verify": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
 		"indexbuild/segment/membership", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec",
-		"lake/part", "lake/partreader",
+		"lake/part",
 	},
 	"indexbuild/segment/pathtree": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/treebuild": {
 		"indexbuild/keysort", "indexbuild/prefixtree", "indexbuild/segment", "indexbuild/segment/pathtree",
-		"lake/blob", "lake/codec", "lake/ingest/inventory", "lake/part", "lake/partreader",
+		"lake/blob", "lake/codec", "lake/ingest/inventory", "lake/part",
 	},
 	"indexbuild/deletion": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/catalog", "lake/codec",
-		"lake/part", "lake/partreader", "lake/seekable", "lake/urlnorm",
+		"lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"publish/suppress": {
 		"indexbuild/deletion", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/pathtree",
-		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/lease", "lake/part", "lake/partreader",
-		"lake/seekable", "lake/urlnorm",
+		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/lease", "lake/part", "lake/seekable",
+		"lake/urlnorm",
 	},
 	"publish/lakecheck": {
 		"export/domain64/numbers", "indexbuild", "indexbuild/deletion", "indexbuild/postings",
 		"indexbuild/segment", "indexbuild/treebuild", "indexbuild/verify", "lake", "lake/access",
-		"lake/blob", "lake/catalog", "lake/codec", "lake/lease", "lake/part", "lake/partreader",
-		"lake/pieces",
+		"lake/blob", "lake/catalog", "lake/codec", "lake/lease", "lake/part", "lake/pieces",
 	},
 	"publish/rewrite": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/catalog", "lake/codec",
-		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/rowmerge", "lake/rowsort",
-		"lake/urlnorm",
+		"lake/part", "lake/row", "lake/urlnorm",
 	},
 	"publish": {
 		"indexbuild", "indexbuild/deletion", "indexbuild/postings", "indexbuild/segment",
@@ -154,7 +138,7 @@ var allowed = map[string][]string{
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest",
-		"lake/part", "lake/partreader", "lake/partwriter", "lake/row", "lake/urlnorm",
+		"lake/part", "lake/row", "lake/urlnorm",
 	},
 
 	"export/urlkey":   {},
@@ -169,7 +153,7 @@ var allowed = map[string][]string{
 	},
 	"export/scan": {
 		"indexbuild/deletion", "indexbuild/postings", "indexbuild/segment", "lake", "lake/blob",
-		"lake/catalog", "lake/codec", "lake/lease", "lake/part", "lake/partreader",
+		"lake/catalog", "lake/codec", "lake/lease", "lake/part",
 	},
 	"export/files": {
 		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "internal/cli", "lake",
@@ -264,8 +248,8 @@ var allowed = map[string][]string{
 	"serve/lookup": {
 		"indexbuild/deletion", "indexbuild/mph", "indexbuild/segment", "internal/flight", "internal/mapped",
 		"internal/spans", "lake", "lake/access", "lake/blob", "lake/catalog", "lake/codec", "lake/lease",
-		"lake/part", "lake/partreader", "lake/urlnorm", "serve/hot", "serve/lookup/filter",
-		"serve/lookup/names", "serve/lookup/pagesearch", "serve/lru", "serve/turns",
+		"lake/part", "lake/urlnorm", "serve/hot", "serve/lookup/filter", "serve/lookup/names",
+		"serve/lookup/pagesearch", "serve/lru", "serve/turns",
 	},
 	"serve/lookup/filter":     {},
 	"serve/lookup/names":      {"indexbuild/segment"},

@@ -17,7 +17,6 @@ import (
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/pieces"
 )
 
@@ -257,7 +256,7 @@ func recount(
 		file := seg.Files().Info(p.File)
 		for from := 0; from < p.Pages(); from += recountPages {
 			start, end := p.PageStart(from), p.PageStart(min(from+recountPages, p.Pages()))
-			c, err := partreader.ReadColumns(ctx, store, file.Path, p.PageIndexBlock, p.FirstRow+start, end-start, columns...)
+			c, err := part.ReadColumns(ctx, store, file.Path, p.PageIndexBlock, p.FirstRow+start, end-start, columns...)
 			if err != nil {
 				return nil, err
 			}

@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowmerge"
 	"github.com/urlake/urlake/publish/rewrite"
 )
 
@@ -116,7 +115,7 @@ func TestUnionHasTheRowsOfItsBatches(t *testing.T) {
 // Whatever the sources and the memory, the same batches make the same union.
 func TestSameMembersSameBytes(t *testing.T) {
 	l, j := someBatches(t, 6)
-	limits := rowmerge.Limits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10} // two digits, several tasks
+	limits := row.MergeLimits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10} // two digits, several tasks
 	opt := func(arena int64) rewrite.Options {
 		return rewrite.Options{TempDir: t.TempDir(), Limits: limits, Arena: arena}
 	}
@@ -270,7 +269,7 @@ func TestHiddenRowsAreDropped(t *testing.T) {
 			rows = append(rows, r)
 		}
 	}
-	opt := rewrite.Options{TempDir: t.TempDir(), Limits: rowmerge.Limits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}
+	opt := rewrite.Options{TempDir: t.TempDir(), Limits: row.MergeLimits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}
 	total := int64(0)
 	for i := range j.Sources {
 		s := &j.Sources[i]

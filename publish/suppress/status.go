@@ -25,7 +25,6 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -491,7 +490,7 @@ func (in *inspector) part(ctx context.Context, store blob.Store, info blob.Info,
 		b := &blocks[i]
 		for from := 0; from < b.Pages(); from += pagesAtOnce {
 			first, end := b.PageStart(from), b.PageStart(min(from+pagesAtOnce, b.Pages()))
-			c, err := partreader.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first, part.ColDomain, part.ColHost)
+			c, err := part.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first, part.ColDomain, part.ColHost)
 			if err != nil {
 				return 0, err
 			}
@@ -510,7 +509,7 @@ func (in *inspector) part(ctx context.Context, store blob.Store, info blob.Info,
 			if !may {
 				continue
 			}
-			more, err := partreader.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first,
+			more, err := part.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first,
 				part.ColScheme, part.ColPort, part.ColTS, part.ColPathQuery)
 			if err != nil {
 				return 0, err

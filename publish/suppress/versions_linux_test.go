@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowsort"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
@@ -157,7 +156,7 @@ func versionedLake(t *testing.T, r catalog.Takedown) *roled {
 // stage writes rows of a host as a split or a merge does.
 func stage(t *testing.T, store blob.Store, key, host string) {
 	t.Helper()
-	b := rowsort.NewBuffer(1 << 20)
+	b := row.NewBuffer(1 << 20)
 	defer b.Release()
 	_, domain, _ := strings.Cut(host, ".")
 	n, err := b.Host(domain, host, urlnorm.DomainID(domain))
