@@ -32,8 +32,8 @@ var allowed = map[string][]string{
 	"lake":     {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/row": {"lake", "lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/part": {
-		"internal/thrift", "lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
-		"lake/zstdtext",
+		"internal/thrift", "lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable",
+		"lake/urlnorm", "lake/zstdtext",
 	},
 
 	"lake/raw":           {"lake/raw/timestamp"},
@@ -59,8 +59,8 @@ var allowed = map[string][]string{
 	"lake/ingest": {
 		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/ingest/allow", "lake/ingest/dated",
 		"lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection",
-		"lake/ingest/unwrap", "lake/part", "lake/raw", "lake/raw/reader", "lake/raw/text", "lake/raw/unpack",
-		"lake/row", "lake/seekable", "lake/urlnorm",
+		"lake/ingest/unwrap", "lake/part", "lake/raw", "lake/raw/reader", "lake/raw/text",
+		"lake/raw/unpack", "lake/row", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/effect": {"lake", "lake/blob", "lake/catalog", "lake/codec"},
 	"lake/ingest/many": {
@@ -101,7 +101,7 @@ var allowed = map[string][]string{
 	"indexbuild/verify": {
 		"indexbuild/keysort", "indexbuild/mph", "indexbuild/postings", "indexbuild/segment",
 		"indexbuild/segment/membership", "indexbuild/segment/pathtree", "lake", "lake/blob", "lake/codec",
-		"lake/part",
+		"lake/part", "lake/remedy",
 	},
 	"indexbuild/segment/pathtree": {"indexbuild/segment", "lake/blob", "lake/codec", "lake/seekable"},
 	"indexbuild/treebuild": {
@@ -113,9 +113,9 @@ var allowed = map[string][]string{
 		"lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"publish/suppress": {
-		"indexbuild/deletion", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/pathtree",
-		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/lease", "lake/part", "lake/seekable",
-		"lake/urlnorm",
+		"indexbuild/deletion", "indexbuild/postings", "indexbuild/segment",
+		"indexbuild/segment/pathtree", "lake", "lake/blob", "lake/catalog", "lake/codec", "lake/lease",
+		"lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"publish/lakecheck": {
 		"export/domain64/numbers", "indexbuild", "indexbuild/deletion", "indexbuild/postings",
@@ -246,10 +246,10 @@ var allowed = map[string][]string{
 	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/catalog"},
 
 	"serve/lookup": {
-		"indexbuild/deletion", "indexbuild/mph", "indexbuild/segment", "internal/flight", "internal/mapped",
-		"internal/spans", "lake", "lake/access", "lake/blob", "lake/catalog", "lake/codec", "lake/lease",
-		"lake/part", "lake/urlnorm", "serve/hot", "serve/lookup/filter", "serve/lookup/names",
-		"serve/lookup/pagesearch", "serve/lru", "serve/turns",
+		"indexbuild/deletion", "indexbuild/mph", "indexbuild/segment", "internal/flight",
+		"internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/catalog",
+		"lake/codec", "lake/lease", "lake/part", "lake/urlnorm", "serve/hot", "serve/lookup/filter",
+		"serve/lookup/names", "serve/lookup/pagesearch", "serve/lru", "serve/turns",
 	},
 	"serve/lookup/filter":     {},
 	"serve/lookup/names":      {"indexbuild/segment"},
