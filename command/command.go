@@ -6,6 +6,7 @@ package command
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,7 +27,19 @@ const (
 	groupInspect = "more"
 )
 
-// New returns the program as a command.
+// Called returns the program of a name, which may be a path: starter or worker, else urlake. So
+// links to one file are the programs that people start, and a build links their code once.
+func Called(name string) *cobra.Command {
+	switch filepath.Base(name) {
+	case "starter":
+		return starter.New()
+	case "worker":
+		return worker.New()
+	}
+	return New()
+}
+
+// New returns the program urlake as a command.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "urlake",

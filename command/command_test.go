@@ -30,6 +30,17 @@ func run(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
+// TestLinksAreThePrograms holds that a link to urlake is the program of the link's name.
+func TestLinksAreThePrograms(t *testing.T) {
+	for name, want := range map[string]string{
+		"bin/worker": "worker", "/usr/local/bin/starter": "starter", "./urlake": "urlake", "urlake-1.2": "urlake", "serve": "urlake",
+	} {
+		if got := Called(name).Name(); got != want {
+			t.Errorf("%s is the program %s, want %s", name, got, want)
+		}
+	}
+}
+
 // TestEverythingIsInOneProgram holds that all verbs and flags of the other programs are here, under
 // the names that one types here.
 func TestEverythingIsInOneProgram(t *testing.T) {

@@ -1,7 +1,8 @@
 // Assembly measures what each assembly routine of the project saves by itself, and prints a table
 // in Markdown for docs/assembly.md.
 //
-//	go run ./assembly [-routines addVectors,lineEndsVectors] [-rounds 9] [-lines 2000000] [-together] [-dir /tmp]
+//	go run ./assembly [-routines addVectors,lineEndsVectors] [-rounds 9] [-lines 2000000]
+//	    [-together] [-dir /tmp]
 //
 // For each routine it builds itself once more with go build -overlay, which replaces the Go file
 // that calls the routine by one in which the routine's gate is shut: production code knows nothing

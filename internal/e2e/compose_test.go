@@ -164,10 +164,10 @@ func TestComposeFileAgreesWithThePrograms(t *testing.T) {
 	}
 
 	// Programs and flags.
-	copied := regexp.MustCompile(`/src/bin/(\w+)`).FindAllStringSubmatch(dockerfile, -1)
+	copied := regexp.MustCompile(`/src/bin/(\w+)|ln -s urlake /usr/local/bin/(\w+)`).FindAllStringSubmatch(dockerfile, -1)
 	var image []string
 	for _, m := range copied {
-		image = append(image, m[1])
+		image = append(image, m[1]+m[2])
 	}
 	flag := regexp.MustCompile(`^--[a-z][a-z-]*`)
 	for name, s := range c.Services {

@@ -42,14 +42,19 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	dir = filepath.Join(dir, "bin")
-	out, err := exec.Command("go", "build", "-o", "../../bin/", "../..", "../../worker", "../../starter", "../../serve", "../../frontier/frontierd").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", "../../bin/", "../..", "../../serve", "../../frontier/frontierd").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
 	if err := os.Mkdir(dir, 0o777); err != nil {
 		return "", err
 	}
-	for _, name := range []string{"urlake", "worker", "starter", "serve", "frontierd"} {
+	for _, name := range []string{"worker", "starter"} {
+		if err := os.Symlink("urlake", filepath.Join(dir, name)); err != nil {
+			return "", err
+		}
+	}
+	for _, name := range []string{"urlake", "serve", "frontierd"} {
 		from, to := "../../bin/"+name, filepath.Join(dir, name)
 		if os.Link(from, to) == nil {
 			continue

@@ -42,8 +42,8 @@ const (
 	DefaultGrace = 24 * time.Hour
 
 	// reportLife is how long the report of an ingest of many datasets stays, at least, after a
-	// collection has found that its run is over. Until then the starter prints it, a publish says
-	// whose batches it has, and a withdrawal reads what to withdraw.
+	// collection has found that its run is over. Until then the starter prints it, and a publish
+	// says whose batches it has.
 	reportLife = 30 * 24 * time.Hour
 
 	// treeLife is how long a file of path trees stays, at least, of which the document of a kept

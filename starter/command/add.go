@@ -250,7 +250,7 @@ func previewOne(cmd *cobra.Command, in workflows.IngestInput) error {
 	return nil
 }
 
-// cancelTimeout is how long a cancelled ingest may take to withdraw what it has done.
+// cancelTimeout is how long a cancelled ingest may take to remove its staging.
 const cancelTimeout = 15 * time.Second
 
 // addOne ingests one dataset and prints the result. An ingest of the same inputs that an earlier
@@ -279,7 +279,7 @@ func addOne(cmd *cobra.Command, c client.Client, in workflows.IngestInput) (*wor
 	})
 	bar.finish(err)
 	if ctx.Err() != nil {
-		// The worker has to withdraw what was done before it is stopped.
+		// The worker has to remove the staging before it is stopped.
 		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 		defer stop()
 		switch ended := run.Get(ctx, &res); {
