@@ -59,27 +59,18 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/dated", "lake/ingest/deadline",
-		"lake/ingest/effect", "lake/ingest/inventory", "lake/ingest/selection", "lake/ingest/unwrap",
-		"lake/manifest", "lake/part", "lake/pending", "lake/raw", "lake/raw/reader", "lake/raw/text",
-		"lake/raw/unpack", "lake/registry", "lake/row", "lake/seekable", "lake/urlnorm",
-	},
-	"lake/ingest/effect": {
-		"lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pending", "lake/registry",
+		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory", "lake/manifest",
+		"lake/part", "lake/pending", "lake/raw", "lake/raw/reader", "lake/raw/text", "lake/raw/unpack",
+		"lake/registry", "lake/row", "lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/many": {
 		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/pending", "lake/pieces",
 		"lake/registry", "lake/seekable",
 	},
-	"lake/ingest/allow":      {},
-	"lake/ingest/dated":      {},
-	"lake/ingest/deadline":   {},
-	"lake/ingest/inventory":  {"lake/raw", "lake/raw/reader"},
-	"lake/ingest/rejectlist": {"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/seekable"},
-	"lake/ingest/selection":  {},
-	"lake/ingest/unwrap":     {},
-	"lake/access":            {"lake", "lake/blob", "lake/codec"},
-	"lake/lease":             {"lake/blob", "lake/codec"},
+	"lake/ingest/allow":     {},
+	"lake/ingest/inventory": {"lake/raw", "lake/raw/reader"},
+	"lake/access":           {"lake", "lake/blob", "lake/codec"},
+	"lake/lease":            {"lake/blob", "lake/codec"},
 	"lake/manifest": {
 		"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/registry", "lake/takedown", "lake/trash",
 	},
@@ -176,14 +167,13 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild", "indexbuild/postings",
-		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/deadline",
-		"lake/ingest/effect", "lake/ingest/many", "lake/manifest", "lake/pending", "lake/registry", "lake/remedy",
-		"publish", "publish/gc", "publish/lakecheck",
+		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild/postings", "indexbuild/segment",
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/manifest", "lake/pending",
+		"lake/remedy", "publish", "publish/gc", "publish/lakecheck",
 	},
 	"workflows": {
 		"activities", "export/postgres", "frontier/feed", "frontier/migrate", "lake", "lake/ingest",
-		"lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "publish",
+		"lake/ingest/many", "publish",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
@@ -195,10 +185,9 @@ var allowed = map[string][]string{
 	"starter/command": {
 		"activities", "export/urlkey", "indexbuild/postings", "indexbuild/segment", "internal/addresses",
 		"internal/cli", "internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp",
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline",
-		"lake/ingest/many", "lake/ingest/rejectlist", "lake/manifest", "lake/pending", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/urlnorm", "publish", "publish/lakecheck", "publish/rewrite",
-		"serve/lookup", "serve/shortlived", "starter/access", "starter/check", "starter/compaction",
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/manifest", "lake/pending",
+		"lake/registry", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "publish/lakecheck",
+		"publish/rewrite", "serve/shortlived", "starter/access", "starter/check", "starter/compaction",
 		"starter/export", "starter/find", "starter/frontier", "starter/garbage", "starter/ingestreport",
 		"starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule",
 		"starter/single", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff",
@@ -219,7 +208,7 @@ var allowed = map[string][]string{
 		"internal/cli", "lake/blob", "lake/remedy", "serve/bulk", "serve/lookup", "serve/shortlived",
 	},
 	"starter/frontier": {
-		"frontier/feed", "frontier/migrate", "internal/cli", "lake/ingest/deadline", "starter/schedule",
+		"frontier/feed", "frontier/migrate", "internal/cli", "lake/ingest", "starter/schedule",
 		"starter/single", "workflows",
 	},
 	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/registry"},
@@ -230,22 +219,19 @@ var allowed = map[string][]string{
 		"lake/registry", "publish", "publish/lakecheck", "starter/find",
 	},
 	"starter/check": {
-		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
+		"activities", "internal/cli", "lake/ingest", "starter/schedule", "starter/single", "workflows",
 	},
 	"starter/compaction": {
-		"activities", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single", "workflows",
+		"activities", "internal/cli", "lake/ingest", "starter/schedule", "starter/single", "workflows",
 	},
 	"starter/garbage": {
 		"activities", "internal/cli", "publish/gc", "starter/schedule", "starter/single", "workflows",
 	},
 	"starter/pgexport": {
-		"export/postgres", "internal/cli", "lake/ingest/deadline", "starter/schedule", "starter/single",
-		"workflows",
+		"export/postgres", "internal/cli", "lake/ingest", "starter/schedule", "starter/single", "workflows",
 	},
-	"starter/schedule": {
-		"activities", "internal/cli", "lake/ingest", "lake/ingest/dated", "lake/ingest/deadline",
-	},
-	"starter/single": {"activities", "internal/cli", "workflows"},
+	"starter/schedule": {"activities", "internal/cli", "lake/ingest"},
+	"starter/single":   {"activities", "internal/cli", "workflows"},
 	"starter/tree": {
 		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob",
 		"lake/codec", "lake/manifest", "lake/remedy", "lake/urlnorm", "serve/lookup", "serve/shortlived",
@@ -299,8 +285,8 @@ var allowed = map[string][]string{
 
 	"frontier/client": {"lake/ingest/allow"},
 	"frontier/feed": {
-		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/ingest/deadline",
-		"lake/manifest", "lake/part", "lake/pending", "lake/registry", "lake/urlnorm",
+		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/manifest", "lake/part",
+		"lake/pending", "lake/registry", "lake/urlnorm",
 	},
 	"frontier/migrate": {"export/postgres", "frontier/client", "lake/codec", "lake/urlnorm"},
 	"frontier/frontiertest": {

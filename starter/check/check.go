@@ -15,7 +15,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
-	limits "github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
@@ -52,7 +52,7 @@ func deadlineFlag(cmd *cobra.Command, to *string) {
 
 // Deadline returns a *cli.UsageError for a deadline that is none.
 func Deadline(text string) error {
-	if _, err := limits.Parse(text); err != nil {
+	if _, err := ingest.ParseDeadline(text); err != nil {
 		return &cli.UsageError{Err: err}
 	}
 	return nil

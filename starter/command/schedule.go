@@ -7,7 +7,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/dated"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/starter/check"
 	"github.com/urlake/urlake/starter/compaction"
 	"github.com/urlake/urlake/starter/frontier"
@@ -74,7 +74,7 @@ see --new-only and --replace.`,
 				named.Inputs = args
 				switch {
 				case schedule.HasPlaceholders(&named):
-					f.spec.Date, f.spec.DateOffset = dated.Scheduled, offset
+					f.spec.Date, f.spec.DateOffset = ingest.ScheduledDate, offset
 				case offset != "":
 					return nil, cli.Usagef("--offset %s: no input has a placeholder such as {date}", offset)
 				}

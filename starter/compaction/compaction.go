@@ -12,7 +12,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/starter/schedule"
 	"github.com/urlake/urlake/starter/single"
 	"github.com/urlake/urlake/workflows"
@@ -62,7 +62,7 @@ func Kind() schedule.Kind {
 			return func(lake string, _ []string) (*schedule.Work, error) {
 				in.Lake = lake
 				w := &schedule.Work{Kind: "compact", Lake: lake, Name: "compact", Workflow: workflows.CompactWorkflow, Input: in}
-				if _, err := deadline.Parse(in.Deadline); err != nil {
+				if _, err := ingest.ParseDeadline(in.Deadline); err != nil {
 					return nil, &cli.UsageError{Err: err}
 				}
 				return w, nil

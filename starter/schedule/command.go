@@ -14,7 +14,7 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/dated"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 // Starter is what the verbs take from the program that has them.
@@ -436,7 +436,7 @@ due while the first ingest runs.`,
 			if from == "" || to == "" {
 				return cli.Usagef("no dates given; use --from and --to, e.g. --from 2026-11-01 --to 2026-11-03")
 			}
-			first, last, err := dated.ParseRange(from, to)
+			first, last, err := ingest.ParseDateRange(from, to)
 			if err != nil {
 				return cli.Usagef("--from %s --to %s: %w", from, to, err)
 			}

@@ -1,4 +1,4 @@
-package effect_test
+package ingest_test
 
 import (
 	"fmt"
@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/effect"
 	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/registry"
@@ -83,7 +82,7 @@ func TestEffectIsAsItsModel(t *testing.T) {
 			version := published
 			done := testlake.IngestSpec(t, store, spec)
 			got := done.Effect
-			want := &effect.Effect{}
+			want := &ingest.Effect{}
 			if was != nil {
 				want.Replaced, want.Returned = !was.retired, was.retired
 				if want.Replaced {
@@ -112,7 +111,7 @@ func TestEffectIsAsItsModel(t *testing.T) {
 					}
 				}
 				if same > 0 {
-					want.Shared = append(want.Shared, effect.Shared{Batch: other, Inputs: same})
+					want.Shared = append(want.Shared, ingest.SharedBatch{Batch: other, Inputs: same})
 					want.SharedBatches++
 				}
 			}
@@ -135,15 +134,15 @@ func TestEffectOfWhatWasOvertaken(t *testing.T) {
 	}
 	two := testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "https://b.test/"}})
 	second := testlake.Finished(t, store, 1, "b").Start
-	if e, current, err := effect.Of(t.Context(), store, two.BatchKey, first, false); e != nil || current || err != nil {
+	if e, current, err := ingest.EffectOf(t.Context(), store, two.BatchKey, first, false); e != nil || current || err != nil {
 		t.Errorf("%+v, %v, %v", e, current, err)
 	}
-	if d := cmp.Diff(&effect.Effect{Replaced: true, ReplacedRows: -1}, two.Effect); d != "" {
+	if d := cmp.Diff(&ingest.Effect{Replaced: true, ReplacedRows: -1}, two.Effect); d != "" {
 		t.Error(d)
 	}
 	testlake.Retire(t, store, manifest.BatchName{DatasetID: 1, Batch: "b"})
-	e, current, err := effect.Of(t.Context(), store, two.BatchKey, second, false)
-	if d := cmp.Diff(&effect.Effect{Retired: true}, e); d != "" || current || err != nil {
+	e, current, err := ingest.EffectOf(t.Context(), store, two.BatchKey, second, false)
+	if d := cmp.Diff(&ingest.Effect{Retired: true}, e); d != "" || current || err != nil {
 		t.Errorf("%v, %v, %s", current, err, d)
 	}
 	other := testlake.Ingest(t, store, "alpha", "c", []testlake.Record{{URL: "https://b.test/"}})
@@ -152,7 +151,7 @@ func TestEffectOfWhatWasOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := testlake.Ingest(t, store, "alpha", "d", []testlake.Record{{URL: "https://b.test/"}})
-	if d := cmp.Diff(&effect.Effect{OtherRows: 1, OtherBatches: 1, Uncompared: 1}, last.Effect); d != "" {
+	if d := cmp.Diff(&ingest.Effect{OtherRows: 1, OtherBatches: 1, Uncompared: 1}, last.Effect); d != "" {
 		t.Error(d)
 	}
 }
@@ -185,8 +184,8 @@ func TestReadsAreBounded(t *testing.T) {
 		}
 	}
 	counting := blob.NewCounting(store)
-	e, _, err := effect.Of(t.Context(), counting, done.BatchKey, start, false)
-	want := &effect.Effect{OtherRows: batches * rows, OtherBatches: batches}
+	e, _, err := ingest.EffectOf(t.Context(), counting, done.BatchKey, start, false)
+	want := &ingest.Effect{OtherRows: batches * rows, OtherBatches: batches}
 	if d := cmp.Diff(want, e); d != "" || err != nil {
 		t.Errorf("%v, %s", err, d)
 	}
@@ -202,7 +201,7 @@ func TestReadsAreBounded(t *testing.T) {
 		}
 	}
 	counting = blob.NewCounting(store)
-	e, _, err = effect.Of(t.Context(), counting, done.BatchKey, start, false)
+	e, _, err = ingest.EffectOf(t.Context(), counting, done.BatchKey, start, false)
 	want.Uncompared = batches
 	if d := cmp.Diff(want, e); d != "" || err != nil {
 		t.Errorf("%v, %s", err, d)
