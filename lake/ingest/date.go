@@ -29,7 +29,7 @@ var dateLayouts = []string{time.DateOnly, "2006-01-02T15"}
 func DateOf(text, zone, offset string) (Date, error) {
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return ParseDate(text)
+		return parseDate(text)
 	}
 	location, err := DateZone(zone)
 	if err != nil {
@@ -42,8 +42,8 @@ func DateOf(text, zone, offset string) (Date, error) {
 	return Date{o.after(at.In(location)), true}, nil
 }
 
-// ParseDate returns the date that a person writes: 2026-11-20, or 2026-11-20T03 with an hour.
-func ParseDate(text string) (Date, error) {
+// parseDate returns the date that a person writes: 2026-11-20, or 2026-11-20T03 with an hour.
+func parseDate(text string) (Date, error) {
 	for i, layout := range dateLayouts {
 		if t, err := time.Parse(layout, text); err == nil {
 			return Date{t, i > 0}, nil
@@ -52,7 +52,7 @@ func ParseDate(text string) (Date, error) {
 	return Date{}, fmt.Errorf("date %q: use one such as 2026-11-20, or 2026-11-20T03 with an hour", text)
 }
 
-// ParseDateRange returns the first and the last date of a range, as ParseDate reads them; a month,
+// ParseDateRange returns the first and the last date of a range, as parseDate reads them; a month,
 // such as 2026-11, or a year stands for its first day in first, and for its last in last.
 func ParseDateRange(first, last string) (a, b Date, err error) {
 	whole := func(text string, end bool) (Date, error) {
@@ -69,7 +69,7 @@ func ParseDateRange(first, last string) (a, b Date, err error) {
 			}
 			return Date{t: t}, nil
 		}
-		return ParseDate(text)
+		return parseDate(text)
 	}
 	if a, err = whole(first, false); err == nil {
 		b, err = whole(last, true)

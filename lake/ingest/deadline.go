@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// DefaultDeadline is how long an ingest or a publish may take if nothing else is said. An outage
+// defaultDeadline is how long an ingest or a publish may take if nothing else is said. An outage
 // over a weekend, and a Monday to mend it, fit.
-const DefaultDeadline = 7 * 24 * time.Hour
+const defaultDeadline = 7 * 24 * time.Hour
 
 // ParseDeadline is ParseDuration of how long an ingest, a publish or a garbage collection may take,
-// which is more than 0. Empty is DefaultDeadline.
+// which is more than 0. Empty is defaultDeadline.
 func ParseDeadline(s string) (time.Duration, error) {
 	if s == "" {
-		return DefaultDeadline, nil
+		return defaultDeadline, nil
 	}
 	d, err := ParseDuration(s)
 	if err != nil || d == 0 {

@@ -176,7 +176,7 @@ type Spec struct {
 	Start int64 `json:"-"`
 
 	// Deadline is how long the ingest may take in all, waiting for the store, for workers and for
-	// the publisher included: a duration such as "36h" or "7d". It is DefaultDeadline if empty.
+	// the publisher included: a duration such as "36h" or "7d". It is seven days if empty.
 	Deadline string `json:"deadline,omitempty"`
 
 	// Include and Exclude are globs (of package path, and ** for any number of folders). Files that
@@ -295,10 +295,6 @@ func location(line, offset int64) string {
 	}
 	return ""
 }
-
-// Location says where in an object a record is, as far as that is known: "line 3 (byte 70)", for a
-// negative offset "row 3", or "".
-func Location(line, offset int64) string { return strings.TrimSpace(location(line, offset)) }
 
 // RowTooLarge is the reason of a record whose row is larger than row.MaxKey.
 const RowTooLarge = "row_too_large"

@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/zstd"
@@ -285,7 +286,7 @@ type RejectPlace struct {
 }
 
 func (p RejectPlace) String() string {
-	text := Location(p.Line, p.Offset)
+	text := strings.TrimSpace(location(p.Line, p.Offset))
 	if p.Value != "" {
 		text += fmt.Sprintf(" %q", p.Value)
 	}
