@@ -8,7 +8,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/publish/gc"
 )
 
@@ -37,7 +36,7 @@ func (s *GarbageSpec) Options() (gc.Options, error) {
 	if s.Grace == "" {
 		return opt, nil
 	}
-	grace, err := deadline.ParseDuration(s.Grace)
+	grace, err := ingest.ParseDuration(s.Grace)
 	if err != nil {
 		return opt, fmt.Errorf("grace: %w", err)
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/effect"
 	"github.com/urlake/urlake/lake/ingest/many"
 )
 
@@ -181,7 +180,7 @@ type IngestResult struct {
 	Superseded bool `json:"superseded,omitempty"`
 	// Effect says whether the batch is new in the dataset or took the place of an earlier ingest,
 	// and what the dataset has besides. It is nil if that could not be read.
-	Effect *effect.Effect `json:"effect,omitempty"`
+	Effect *ingest.Effect `json:"effect,omitempty"`
 	// Known is how many objects were left out with NewOnly, since other batches of the dataset have
 	// read them. Nothing tells that these are all: there is no batch.
 	Known   int  `json:"known,omitempty"`

@@ -20,7 +20,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
-	limits "github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 // checkQueue returns an error if the workflow was started on the queue of another lake, or of the
@@ -44,7 +44,7 @@ const heartbeatTimeout = 25 * time.Second
 // grows with the input.
 type steps struct {
 	lake string
-	// until is the deadline. If it is zero, each step has the time limit for itself.
+	// until is the ingest. If it is zero, each step has the time limit for itself.
 	until time.Time
 	limit time.Duration
 	// background is set if no ingest waits for the steps. Long steps then run in
@@ -54,10 +54,10 @@ type steps struct {
 	details *details
 }
 
-// newSteps returns the steps of a workflow that has a deadline. After a reset each step has that
+// newSteps returns the steps of a workflow that has a ingest. After a reset each step has that
 // time for itself, since the reset workflow keeps the start time of the one that failed.
 func newSteps(ctx workflow.Context, lake, deadline string) (steps, error) {
-	limit, err := limits.Parse(deadline)
+	limit, err := ingest.ParseDeadline(deadline)
 	if err != nil {
 		return steps{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrInput, nil)
 	}
@@ -134,7 +134,7 @@ func (s steps) execute(ctx workflow.Context, pool string, deaths bool, result, a
 	return err
 }
 
-// gaveUp reports whether an activity was retried until its deadline.
+// gaveUp reports whether an activity was retried until its ingest.
 func gaveUp(err *temporal.ActivityError) bool {
 	var app *temporal.ApplicationError
 	var timeout *temporal.TimeoutError

@@ -10,7 +10,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/activities"
-	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -187,12 +187,12 @@ func (f *publishFlow) limit() time.Duration {
 	var limit time.Duration
 	for _, req := range f.answering {
 		asked := cmp.Or(req.Deadline, f.Deadline)
-		if d, err := deadline.Parse(asked); err == nil {
+		if d, err := ingest.ParseDeadline(asked); err == nil {
 			limit = max(limit, d)
 		}
 	}
 	if limit == 0 {
-		limit, _ = deadline.Parse(f.Deadline) // newSteps has checked it
+		limit, _ = ingest.ParseDeadline(f.Deadline) // newSteps has checked it
 	}
 	return limit
 }

@@ -8,7 +8,6 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/dated"
 )
 
 // scheduledStart is the search attribute in which Temporal says when a schedule was due. In a
@@ -35,7 +34,7 @@ func due(ctx workflow.Context) (at time.Time, ok bool) {
 // takeDate sets the date of an ingest that takes it from its schedule. If no schedule started it,
 // the plan says what is wrong.
 func takeDate(ctx workflow.Context, spec *ingest.Spec) {
-	if at, ok := due(ctx); ok && spec.Date == dated.Scheduled {
+	if at, ok := due(ctx); ok && spec.Date == ingest.ScheduledDate {
 		spec.Date = at.UTC().Format(time.RFC3339)
 	}
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/urlake/urlake/frontier/client"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
-	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -100,7 +100,7 @@ func (s *SeedSpec) Check() error {
 		return inputf("crawl: at most %d bytes, none of them 0", maxName)
 	}
 	if s.RefetchAfter != "" {
-		if _, err := deadline.ParseDuration(s.RefetchAfter); err != nil {
+		if _, err := ingest.ParseDuration(s.RefetchAfter); err != nil {
 			return inputf("refetch_after: %v", err)
 		}
 	}
@@ -237,7 +237,7 @@ func seed(
 	}
 	after := time.Duration(0)
 	if spec.RefetchAfter != "" {
-		if after, err = deadline.ParseDuration(spec.RefetchAfter); err != nil {
+		if after, err = ingest.ParseDuration(spec.RefetchAfter); err != nil {
 			return from, inputf("refetch_after: %v", err)
 		}
 	}

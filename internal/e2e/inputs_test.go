@@ -17,7 +17,6 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/rejectlist"
 )
 
 // TestInputsAreAllowedPreviewedSkippedAndExplained goes the way of a person with a folder of mixed
@@ -145,8 +144,8 @@ func TestInputsAreAllowedPreviewedSkippedAndExplained(t *testing.T) {
 		}
 	}
 	var explained []struct {
-		Batch  string             `json:"batch"`
-		Groups []rejectlist.Group `json:"groups"`
+		Batch  string               `json:"batch"`
+		Groups []ingest.RejectGroup `json:"groups"`
 	}
 	u.starterJSON(t, &explained, "rejects", "--lake", u.lake, "--dataset", "d", "--batch", "c", "--json", "--places", "1")
 	if len(explained) != 1 || len(explained[0].Groups) != 2 || explained[0].Groups[0].Places[0].Value != "then" {

@@ -163,14 +163,13 @@ var allowed = map[string][]string{
 	},
 
 	"activities": {
-		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild", "indexbuild/postings",
-		"indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/deadline",
-		"lake/ingest/effect", "lake/ingest/many", "lake/manifest", "lake/pending", "lake/registry", "lake/remedy",
-		"publish", "publish/gc", "publish/lakecheck",
+		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild/postings", "indexbuild/segment",
+		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/manifest", "lake/pending",
+		"lake/remedy", "publish", "publish/gc", "publish/lakecheck",
 	},
 	"workflows": {
 		"activities", "export/postgres", "frontier/feed", "frontier/migrate", "lake", "lake/ingest",
-		"lake/ingest/dated", "lake/ingest/deadline", "lake/ingest/effect", "lake/ingest/many", "publish",
+		"lake/ingest/many", "publish",
 	},
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
@@ -227,8 +226,8 @@ var allowed = map[string][]string{
 
 	"frontier/client": {"lake/ingest/allow"},
 	"frontier/feed": {
-		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/ingest/deadline",
-		"lake/manifest", "lake/part", "lake/pending", "lake/registry", "lake/urlnorm",
+		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/manifest", "lake/part",
+		"lake/pending", "lake/registry", "lake/urlnorm",
 	},
 	"frontier/migrate": {"export/postgres", "frontier/client", "lake/codec", "lake/urlnorm"},
 	"frontier/frontiertest": {

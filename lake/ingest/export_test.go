@@ -92,5 +92,8 @@ func Expand(ctx context.Context, spec Spec) (names, notes []string, err error) {
 	for _, o := range found {
 		names = append(names, o.Name)
 	}
-	return names, sel.Notes(), err
+	return names, sel.notes(), err
 }
+
+// EffectOf is effectOf.
+var EffectOf = effectOf

@@ -15,7 +15,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/ingest/effect"
 )
 
 // FinishResult is the result of an ingest.
@@ -41,7 +40,7 @@ type FinishResult struct {
 	// ingest that began later has already finished, or if the batch was retired since.
 	Current bool `json:"current"`
 	// Effect is what the ingest did to the dataset, nil if that is not known.
-	Effect *effect.Effect `json:"effect,omitempty"`
+	Effect *Effect `json:"effect,omitempty"`
 	// Examples are up to maxExamples of the first rejects, Worst the files with the most rejects.
 	Examples []Reject      `json:"examples,omitempty"`
 	Worst    []FileRejects `json:"worst_files,omitempty"`
@@ -97,7 +96,7 @@ func finish(ctx context.Context, store blob.Store, run string, lim rejectLimits)
 // finish leaves a batch whose record is written to the next publish, unless a later ingest of the
 // batch has finished before, and says what that does to the dataset.
 func (p *plan) finish(ctx context.Context, store blob.Store, out *FinishResult) error {
-	e, current, err := effect.Of(ctx, store, out.BatchKey, p.Start, p.Spec.Replace)
+	e, current, err := effectOf(ctx, store, out.BatchKey, p.Start, p.Spec.Replace)
 	if err != nil { // it is only told
 		e, current = nil, true
 	}

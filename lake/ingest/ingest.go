@@ -162,7 +162,7 @@ type Spec struct {
 	Manifests []string `json:"manifests,omitempty"`
 
 	// Date makes {date}, {yyyy}, {mm}, {dd} and {hh} in Batch, Inputs, Manifests, Include and
-	// Exclude stand for parts of a date: 2026-11-20, 2026-11-20T03, or dated.Scheduled, for which a
+	// Exclude stand for parts of a date: 2026-11-20, 2026-11-20T03, or ScheduledDate, for which a
 	// scheduler puts the time at which its schedule was due, in RFC 3339. Without a Batch the date
 	// names it. DateZone is the time zone of that time, UTC if empty, and DateOffset is added to
 	// it, as -1d for the data of the day before; a date that is given as such is taken as it is. If
@@ -176,7 +176,7 @@ type Spec struct {
 	Start int64 `json:"-"`
 
 	// Deadline is how long the ingest may take in all, waiting for the store, for workers and for
-	// the publisher included: a duration such as "36h" or "7d". It is deadline.Default if empty.
+	// the publisher included: a duration such as "36h" or "7d". It is seven days if empty.
 	Deadline string `json:"deadline,omitempty"`
 
 	// Include and Exclude are globs (of package path, and ** for any number of folders). Files that
@@ -295,10 +295,6 @@ func location(line, offset int64) string {
 	}
 	return ""
 }
-
-// Location says where in an object a record is, as far as that is known: "line 3 (byte 70)", for a
-// negative offset "row 3", or "".
-func Location(line, offset int64) string { return strings.TrimSpace(location(line, offset)) }
 
 // RowTooLarge is the reason of a record whose row is larger than row.MaxKey.
 const RowTooLarge = "row_too_large"

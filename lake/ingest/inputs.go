@@ -18,7 +18,6 @@ import (
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/allow"
-	"github.com/urlake/urlake/lake/ingest/selection"
 	"github.com/urlake/urlake/lake/raw"
 )
 
@@ -54,7 +53,7 @@ type inputs struct {
 }
 
 // ofSpec lists the objects that the inputs and manifests of a spec stand for, as expand does.
-func (in *inputs) ofSpec(ctx context.Context, spec *Spec, sel *selection.Selection, limit int) ([]object, error) {
+func (in *inputs) ofSpec(ctx context.Context, spec *Spec, sel *selection, limit int) ([]object, error) {
 	all := &found{limit: limit}
 	for _, m := range spec.Manifests {
 		err := in.list(ctx, m, sel, all)
@@ -71,11 +70,11 @@ func (in *inputs) ofSpec(ctx context.Context, spec *Spec, sel *selection.Selecti
 // expand lists the objects that patterns stand for and sel selects, sorted by name and without
 // duplicates, so that the result does not depend on the order of the patterns or their overlap.
 // Listing ends with an error at the first object beyond limit.
-func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection.Selection, limit int) ([]object, error) {
+func (in *inputs) expand(ctx context.Context, patterns []string, sel *selection, limit int) ([]object, error) {
 	return in.expandTo(ctx, patterns, sel, &found{limit: limit})
 }
 
-func (in *inputs) expandTo(ctx context.Context, patterns []string, sel *selection.Selection, all *found) ([]object, error) {
+func (in *inputs) expandTo(ctx context.Context, patterns []string, sel *selection, all *found) ([]object, error) {
 	for _, p := range patterns {
 		err := in.findSome(ctx, p, sel, all)
 		if errors.Is(err, errTooMany) {
@@ -87,7 +86,7 @@ func (in *inputs) expandTo(ctx context.Context, patterns []string, sel *selectio
 	}
 	if len(all.objects) == 0 {
 		return nil, &InputError{Reason: fmt.Sprintf(
-			"--include and --exclude leave nothing to read; they leave out %s", sel.Unread())}
+			"--include and --exclude leave nothing to read; they leave out %s", &sel.unwanted)}
 	}
 	slices.SortFunc(all.objects, func(a, b object) int { return strings.Compare(a.Name, b.Name) })
 	return slices.CompactFunc(all.objects, func(a, b object) bool { return a.Name == b.Name }), nil
@@ -99,15 +98,15 @@ func tooMany(pattern string, limit int) error {
 }
 
 // findSome is find of at least one object.
-func (in *inputs) findSome(ctx context.Context, pattern string, sel *selection.Selection, all *found) error {
-	hidden, unwanted, before := sel.Hidden(), sel.Unwanted(), len(all.objects)
+func (in *inputs) findSome(ctx context.Context, pattern string, sel *selection, all *found) error {
+	hidden, unwanted, before := sel.hidden.n, sel.unwanted.n, len(all.objects)
 	err := in.find(ctx, pattern, sel, all)
 	switch {
 	case err != nil:
 		return err
-	case len(all.objects) > before || sel.Unwanted() > unwanted:
+	case len(all.objects) > before || sel.unwanted.n > unwanted:
 		return nil
-	case sel.Hidden() > hidden:
+	case sel.hidden.n > hidden:
 		return &InputError{Object: pattern,
 			Reason: "there is nothing but names that begin with . or _; --include reads those it names"}
 	}
@@ -139,7 +138,7 @@ func (f *found) add(o object) error {
 }
 
 // find adds the objects that a pattern stands for and sel selects.
-func (in *inputs) find(ctx context.Context, pattern string, sel *selection.Selection, all *found) error {
+func (in *inputs) find(ctx context.Context, pattern string, sel *selection, all *found) error {
 	scheme, rest, ok := strings.Cut(pattern, "://")
 	switch {
 	case !ok:
@@ -172,7 +171,7 @@ func fileURL(name string) string {
 }
 
 // findFiles adds a file, the matches of a glob, or the files below a folder.
-func (in *inputs) findFiles(ctx context.Context, pattern string, sel *selection.Selection, all *found) error {
+func (in *inputs) findFiles(ctx context.Context, pattern string, sel *selection, all *found) error {
 	if !filepath.IsAbs(pattern) {
 		return &InputError{Object: pattern, Reason: "want an absolute path: workers run in other folders"}
 	}
@@ -211,7 +210,7 @@ func (in *inputs) findFiles(ctx context.Context, pattern string, sel *selection.
 
 // walker lists the files below a folder.
 type walker struct {
-	sel     *selection.Selection
+	sel     *selection
 	root    string
 	all     *found
 	allowed *allow.Inputs
@@ -224,7 +223,7 @@ type walker struct {
 func (w *walker) unreadable(name string, names []string, err error) error {
 	err = fileError(name, err)
 	var final *InputError
-	if !w.lenient || len(names) == 0 || !errors.As(err, &final) || !w.sel.Below(fileURL(w.root)+"/", names, false) {
+	if !w.lenient || len(names) == 0 || !errors.As(err, &final) || !w.sel.below(fileURL(w.root)+"/", names, false) {
 		return err
 	}
 	return w.all.add(object{Name: fileURL(name), Bytes: 1}) // empty objects are not opened
@@ -241,16 +240,16 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	case info.Mode().IsRegular():
 		var selected bool
 		if len(names) > 0 {
-			selected = w.sel.Below(fileURL(w.root)+"/", names, false)
+			selected = w.sel.below(fileURL(w.root)+"/", names, false)
 		} else {
-			selected = w.sel.Wants(fileURL(filepath.Dir(name))+"/", []string{filepath.Base(name)}, false)
+			selected = w.sel.wants(fileURL(filepath.Dir(name))+"/", []string{filepath.Base(name)}, false)
 		}
 		if !selected {
 			return nil
 		}
 		return w.all.add(object{Name: fileURL(name), Bytes: info.Size(), ETag: fileTag(info)})
 	case !info.IsDir() && len(names) > 0:
-		w.sel.Special(fileURL(name))
+		w.sel.addSpecial(fileURL(name))
 		return nil
 	case !info.IsDir():
 		return &InputError{Object: fileURL(name), Reason: "neither a file nor a folder"}
@@ -268,7 +267,7 @@ func (w *walker) walk(name string, names []string, above []fs.FileInfo) error {
 	above = append(above, info)
 	for _, e := range entries {
 		names := append(slices.Clip(names), e.Name())
-		if !w.sel.Below(fileURL(w.root)+"/", names, true) {
+		if !w.sel.below(fileURL(w.root)+"/", names, true) {
 			continue
 		}
 		if err := w.walk(filepath.Join(name, e.Name()), names, above); err != nil {
@@ -324,7 +323,7 @@ func (in *inputs) bucket(ctx context.Context, name string) (blob.Store, error) {
 }
 
 // findKeys adds an object, the matches of a glob, or the objects below a prefix.
-func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selection.Selection, all *found) error {
+func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selection, all *found) error {
 	name := "s3://" + bucket + "/"
 	store, err := in.bucket(ctx, bucket)
 	if err != nil {
@@ -334,7 +333,7 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 	if key != "" && !strings.HasSuffix(key, "/") && allowed.Key(bucket, key) == nil {
 		info, err := store.Stat(ctx, key)
 		if err == nil {
-			if dir, base := path.Split(key); !sel.Wants(name+dir, []string{base}, false) {
+			if dir, base := path.Split(key); !sel.wants(name+dir, []string{base}, false) {
 				return nil
 			}
 			return all.add(object{Name: name + key, Bytes: info.Size, ETag: info.ETag})
@@ -364,10 +363,10 @@ func (in *inputs) findKeys(ctx context.Context, bucket, key string, sel *selecti
 		met.file(name, strings.Split(info.Key, "/"))
 		if glob != "" {
 			dir, base := path.Split(info.Key)
-			if ok, _ := path.Match(glob, info.Key); !ok || !sel.Wants(name+dir, []string{base}, false) {
+			if ok, _ := path.Match(glob, info.Key); !ok || !sel.wants(name+dir, []string{base}, false) {
 				continue
 			}
-		} else if !sel.Below(name+prefix, strings.Split(info.Key[len(prefix):], "/"), false) {
+		} else if !sel.below(name+prefix, strings.Split(info.Key[len(prefix):], "/"), false) {
 			continue
 		}
 		if badKey != nil {

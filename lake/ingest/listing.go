@@ -67,7 +67,7 @@ func ListInputs(ctx context.Context, spec *Spec, limit int) (all []Listed, notes
 			}
 		}
 	}
-	return all, sel.Notes(), nil
+	return all, sel.notes(), nil
 }
 
 // matches returns what a glob of local files matches, and any other input as it is.

@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/allow"
 	"github.com/urlake/urlake/lake/ingest/inventory"
-	"github.com/urlake/urlake/lake/ingest/selection"
 	"github.com/urlake/urlake/lake/raw/unpack"
 )
 
@@ -24,14 +23,10 @@ const maxManifest = 128 << 20
 // list adds the objects that a manifest lists and sel selects. A manifest is a manifest.json of S3
 // Inventory, or text with an input a line, plain or compressed. Blank lines and those that begin
 // with # are left out.
-func (in *inputs) list(ctx context.Context, manifest string, sel *selection.Selection, all *found) error {
+func (in *inputs) list(ctx context.Context, manifest string, sel *selection, all *found) error {
 	var one found
 	one.limit = 2
-	everything, err := selection.New(nil, nil)
-	if err != nil {
-		return err
-	}
-	if err := in.find(ctx, manifest, everything, &one); err != nil && !errors.Is(err, errTooMany) {
+	if err := in.find(ctx, manifest, new(selection), &one); err != nil && !errors.Is(err, errTooMany) {
 		return err
 	}
 	switch len(one.objects) {
@@ -46,20 +41,20 @@ func (in *inputs) list(ctx context.Context, manifest string, sel *selection.Sele
 	if err != nil {
 		return err
 	}
-	hidden, unwanted, before := sel.Hidden(), sel.Unwanted(), len(all.objects)
+	hidden, unwanted, before := sel.hidden.n, sel.unwanted.n, len(all.objects)
 	if inventory.Is(data) {
 		err = in.listReport(ctx, o, data, sel, all)
 	} else {
 		err = in.listLines(ctx, o, string(data), sel, all)
 	}
-	if err == nil && len(all.objects) == before && sel.Hidden() == hidden && sel.Unwanted() == unwanted {
+	if err == nil && len(all.objects) == before && sel.hidden.n == hidden && sel.unwanted.n == unwanted {
 		return &InputError{Object: o.Name, Reason: "it lists nothing"}
 	}
 	return err
 }
 
 // listReport adds the objects of a report of S3 Inventory.
-func (in *inputs) listReport(ctx context.Context, o object, data []byte, sel *selection.Selection, all *found) error {
+func (in *inputs) listReport(ctx context.Context, o object, data []byte, sel *selection, all *found) error {
 	m, err := inventory.Parse(data)
 	if err != nil {
 		return &InputError{Object: o.Name, Reason: err.Error(), Err: err}
@@ -103,7 +98,7 @@ func (in *inputs) contentError(o object, src *unpack.Source, err error) error {
 }
 
 // listLines adds the objects of inputs that stand one a line.
-func (in *inputs) listLines(ctx context.Context, o object, text string, sel *selection.Selection, all *found) error {
+func (in *inputs) listLines(ctx context.Context, o object, text string, sel *selection, all *found) error {
 	var n, offset int64
 	for line := range strings.Lines(text) {
 		n++
@@ -127,7 +122,7 @@ func (in *inputs) listLines(ctx context.Context, o object, text string, sel *sel
 
 // listFile adds the objects of one data file of a report.
 func (in *inputs) listFile(
-	ctx context.Context, manifest object, m *inventory.Manifest, file inventory.File, sel *selection.Selection, all *found, unknown *[]int,
+	ctx context.Context, manifest object, m *inventory.Manifest, file inventory.File, sel *selection, all *found, unknown *[]int,
 ) error {
 	data, err := in.dataFile(ctx, manifest, m, file)
 	if err != nil {
@@ -141,7 +136,7 @@ func (in *inputs) listFile(
 		return r, err
 	}, func(listed inventory.Object) error {
 		name := "s3://" + listed.Bucket + "/"
-		if strings.HasSuffix(listed.Key, "/") || !sel.Below(name, strings.Split(listed.Key, "/"), false) {
+		if strings.HasSuffix(listed.Key, "/") || !sel.below(name, strings.Split(listed.Key, "/"), false) {
 			return nil // what ends in a slash marks a folder
 		}
 		name += listed.Key
@@ -183,10 +178,6 @@ func inventoryError(data object, err error) error {
 // dataFile finds a data file of a report: in the bucket that the manifest names, or for a local
 // copy of the manifest beside it, in a folder data beside it, or in the folder data beside its own.
 func (in *inputs) dataFile(ctx context.Context, manifest object, m *inventory.Manifest, file inventory.File) (object, error) {
-	sel, err := selection.New(nil, nil)
-	if err != nil {
-		return object{}, err
-	}
 	patterns := []string{"s3://" + m.Bucket + "/" + file.Key}
 	if name, err := pathOf(manifest.Name); err == nil && strings.HasPrefix(manifest.Name, "file:") {
 		dir, base := path.Dir(name), path.Base(file.Key)
@@ -197,7 +188,7 @@ func (in *inputs) dataFile(ctx context.Context, manifest object, m *inventory.Ma
 		if strings.HasPrefix(p, "/") {
 			p = fileURL(p)
 		}
-		err := in.find(ctx, p, sel, &all)
+		err := in.find(ctx, p, new(selection), &all)
 		var input *InputError
 		if errors.As(err, &input) && errors.Is(err, allow.ErrRefused) || err != nil && input == nil {
 			return object{}, err

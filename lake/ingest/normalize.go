@@ -14,7 +14,6 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/ingest/unwrap"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
@@ -399,7 +398,7 @@ func (n *normalizer) unwrap(records []raw.Record) {
 // unwrapped returns the page's URL if a record's URL is that of an archive's copy, and gives the
 // record the time of the copy if it has none.
 func unwrapped(rec *raw.Record) (page []byte, ok bool) {
-	page, ms, hasTime, ok := unwrap.URL(rec.URL)
+	page, ms, hasTime, ok := unwrapURL(rec.URL)
 	if ok && hasTime && !rec.HasTS {
 		rec.TS, rec.HasTS = ms, true
 	}
@@ -423,7 +422,7 @@ const wrappedNote = "most of its first URLs are those of an archive's copies, wh
 func mostlyWrapped(urls [][]byte) bool {
 	found := 0
 	for _, u := range urls {
-		if _, _, _, ok := unwrap.URL(u); ok {
+		if _, _, _, ok := unwrapURL(u); ok {
 			found++
 		}
 	}

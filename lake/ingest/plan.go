@@ -18,10 +18,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/ingest/dated"
-	"github.com/urlake/urlake/lake/ingest/deadline"
-	"github.com/urlake/urlake/lake/ingest/effect"
-	"github.com/urlake/urlake/lake/ingest/selection"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
 	"github.com/urlake/urlake/lake/seekable"
@@ -167,7 +163,9 @@ func (s *Spec) Check() error {
 	bad := func(err error) error { return &InputError{Reason: err.Error(), Err: err} }
 	if s.Date != "" {
 		some := *s
-		some.Date = dated.OrAny(s.Date)
+		if s.Date == ScheduledDate { // any time will do
+			some.Date = time.Unix(0, 0).UTC().Format(time.RFC3339)
+		}
 		some, err := some.OnDate()
 		if err != nil {
 			return err
@@ -191,7 +189,7 @@ func (s *Spec) Check() error {
 	if s.NewOnly && s.Replace {
 		return &InputError{Reason: "new_only and replace exclude each other: what is left out would be gone"}
 	}
-	if _, err := deadline.Parse(s.Deadline); err != nil {
+	if _, err := ParseDeadline(s.Deadline); err != nil {
 		return bad(err)
 	}
 	for _, f := range []struct{ name, text string }{{"title", s.Title}, {"source", s.Source}, {"licence", s.Licence}} {
@@ -210,15 +208,6 @@ func (s *Spec) Check() error {
 	}
 	_, err := newSelection(s.Include, s.Exclude)
 	return err
-}
-
-// newSelection returns which files a Spec reads. The error is an *InputError.
-func newSelection(include, exclude []string) (*selection.Selection, error) {
-	sel, err := selection.New(include, exclude)
-	if err != nil {
-		return nil, &InputError{Reason: err.Error(), Err: err}
-	}
-	return sel, nil
 }
 
 func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim limits) (plan, error) {
@@ -269,7 +258,7 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 		return plan{}, err
 	}
 	p := plan{Run: run, Spec: spec, DatasetID: dataset.ID, Batch: batch, Current: current, Rules: rules,
-		Objects: len(objects), Known: known, Notes: sel.Notes()}
+		Objects: len(objects), Known: known, Notes: sel.notes()}
 	if known > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf("%d of %d objects are left out, since other batches of the dataset have read "+
 			"objects of these names and sizes", known, known+len(objects)))
@@ -306,8 +295,8 @@ func onlyNew(ctx context.Context, store blob.Store, spec *Spec, objects []object
 	if !spec.NewOnly {
 		return objects, nil
 	}
-	read, err := effect.Inputs(ctx, store, spec.Dataset, spec.Batch)
-	return slices.DeleteFunc(objects, func(o object) bool { return read[effect.Input{Name: o.Name, Bytes: o.Bytes}] }), err
+	read, err := ingestedInputs(ctx, store, spec.Dataset, spec.Batch)
+	return slices.DeleteFunc(objects, func(o object) bool { return read[ingestedInput{Name: o.Name, Bytes: o.Bytes}] }), err
 }
 
 // defaultBatch names a batch by a hash of its objects.

@@ -144,7 +144,7 @@ func Previews(ctx context.Context, spec Spec, each func(*Preview) error) (Previe
 		return PreviewTotals{}, err
 	}
 	totals, err := PreviewObjects(ctx, &spec, objects, each)
-	totals.Notes = sel.Notes()
+	totals.Notes = sel.notes()
 	return totals, err
 }
 

@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/ingest/deadline"
 )
 
 const (
@@ -21,7 +20,7 @@ const (
 	// unknownGrace is how long the staging of a run that Temporal does not know must stay
 	// unchanged until it is removed. It may be that of a run of another Temporal, which may wait
 	// for something until its deadline.
-	unknownGrace = deadline.Default
+	unknownGrace = defaultDeadline
 )
 
 // RunState is what Temporal knows of the workflow that a run belongs to.

@@ -36,9 +36,9 @@ const (
 	NumColumns = int(iota)
 )
 
-// CreatedBy is created_by of every part, in the form that Parquet prescribes. It names the version
+// createdBy is created_by of every part, in the form that Parquet prescribes. It names the version
 // of the part format, not the build, so that the same rows give the same bytes.
-const CreatedBy = "urlake version 1"
+const createdBy = "urlake version 1"
 
 // columnDef describes how a column is stored.
 type columnDef struct {
@@ -79,9 +79,9 @@ func stringColumn(name string, optional bool) columnDef {
 		logical: &format.StringType{}, legacy: deprecated.UTF8}
 }
 
-// MaxTS is the latest time that a part can hold, in milliseconds since 1970. The earliest is
-// -MaxTS.
-const MaxTS = math.MaxInt64 / 1000
+// maxTS is the latest time that a part can hold, in milliseconds since 1970. The earliest is
+// -maxTS.
+const maxTS = math.MaxInt64 / 1000
 
 // Type is the physical type of the column's values.
 func (c Column) Type() format.Type { return columnDefs[c].kind }
@@ -96,13 +96,13 @@ func (c Column) Compression() format.CompressionCodec { return columnDefs[c].cod
 // Encoding is the number of the encoding of the column's values.
 func (c Column) Encoding() int {
 	if c.Type() == format.ByteArray {
-		return EncodingDeltaByteArray
+		return encodingDeltaByteArray
 	}
-	return EncodingPlain
+	return encodingPlain
 }
 
-// SortOrder is the order of a part's rows, nulls first. It is the order of row.Row.AppendKey.
-var SortOrder = [...]Column{ColDomain, ColHost, ColPathQuery, ColScheme, ColPort, ColTS, ColSize, ColExtras, ColRawURL}
+// sortOrder is the order of a part's rows, nulls first. It is the order of row.Row.AppendKey.
+var sortOrder = [...]Column{ColDomain, ColHost, ColPathQuery, ColScheme, ColPort, ColTS, ColSize, ColExtras, ColRawURL}
 
 // String is the column's name in the file.
 func (c Column) String() string {
@@ -112,9 +112,9 @@ func (c Column) String() string {
 	return columnDefs[c].name
 }
 
-// SchemaElements is the schema in a part's footer. The columns have field ids from 1 on, by which
+// schemaElements is the schema in a part's footer. The columns have field ids from 1 on, by which
 // Iceberg knows a column.
-func SchemaElements() thrift.Slice[format.SchemaElement] {
+func schemaElements() thrift.Slice[format.SchemaElement] {
 	out := thrift.Slice[format.SchemaElement]{{
 		Name:           "urlake",
 		RepetitionType: thrift.New(format.Required),
@@ -141,10 +141,10 @@ func SchemaElements() thrift.Slice[format.SchemaElement] {
 
 // schemaBytes is the encoded schema. It is the same in all parts, so a reader compares bytes and
 // does not interpret them.
-var schemaBytes = MarshalThrift(SchemaElements())
+var schemaBytes = marshalThrift(schemaElements())
 
-// MarshalThrift encodes a structure of Parquet's metadata.
-func MarshalThrift(v any) []byte {
+// marshalThrift encodes a structure of Parquet's metadata.
+func marshalThrift(v any) []byte {
 	b, err := thrift.Marshal(new(thrift.CompactProtocol), v)
 	if err != nil {
 		panic(fmt.Sprintf("encode %T: %v", v, err)) // only a type that thrift cannot encode

@@ -9,7 +9,7 @@ import (
 // bytes behind them. ok is false unless data starts with exactly n values in blocks and miniblocks
 // of the usual size.
 func readDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []byte, ok bool) {
-	for _, want := range [...]uint64{DeltaBlock, DeltaMiniblocks, uint64(n)} {
+	for _, want := range [...]uint64{deltaBlock, deltaMiniblocks, uint64(n)} {
 		v, size := binary.Uvarint(data)
 		if size <= 0 || v != want {
 			return dst, nil, false
@@ -29,18 +29,18 @@ func readDeltaPacked(dst []int32, data []byte, n int) (values []int32, rest []by
 	dst = append(dst, last)
 	for left := n - 1; left > 0; {
 		low, size := binary.Varint(data)
-		if size <= 0 || len(data)-size < DeltaMiniblocks {
+		if size <= 0 || len(data)-size < deltaMiniblocks {
 			return dst, nil, false
 		}
-		widths := data[size : size+DeltaMiniblocks]
-		data = data[size+DeltaMiniblocks:]
-		for m := 0; m < DeltaMiniblocks && left > 0; m++ {
+		widths := data[size : size+deltaMiniblocks]
+		data = data[size+deltaMiniblocks:]
+		for m := 0; m < deltaMiniblocks && left > 0; m++ {
 			width := int(widths[m])
-			bytes := width * DeltaMiniblock / 8
+			bytes := width * deltaMiniblock / 8
 			if width > 32 || bytes > len(data) {
 				return dst, nil, false
 			}
-			k := min(left, DeltaMiniblock)
+			k := min(left, deltaMiniblock)
 			left -= k
 			out := dst[len(dst) : len(dst)+k]
 			dst = dst[:len(dst)+k]

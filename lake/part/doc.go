@@ -22,7 +22,7 @@
 // the requested rows and columns. The caller fetches them, and the plan verifies and decodes them:
 // into columns (Plan.Decode), or into runs of equal domains with their timestamps and sizes
 // (Plan.DomainRuns). ReadColumns does all of it for one run of rows. Every page is checked against
-// the checksum in the index before it is decoded, and decoding allocates no more than MaxPageBytes
+// the checksum in the index before it is decoded, and decoding allocates no more than maxPageBytes
 // a page. BuildPageIndex makes the index again from a file.
 //
 // Bytes that come from a store are checked where they are decoded. Damage is a *codec.CorruptError

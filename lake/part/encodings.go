@@ -7,14 +7,14 @@ package part
 
 // Parquet's numbers of the value encodings used in parts.
 const (
-	EncodingPlain          = 0
-	EncodingDeltaByteArray = 7
+	encodingPlain          = 0
+	encodingDeltaByteArray = 7
 )
 
 // Parts use the block shape of DELTA_BINARY_PACKED that other writers use too: blocks of 128 values
 // in four miniblocks.
 const (
-	DeltaBlock      = 128
-	DeltaMiniblocks = 4
-	DeltaMiniblock  = DeltaBlock / DeltaMiniblocks
+	deltaBlock      = 128
+	deltaMiniblocks = 4
+	deltaMiniblock  = deltaBlock / deltaMiniblocks
 )

@@ -37,7 +37,7 @@ func (w *Writer) endGroup() error {
 	g := len(f.groups)
 	if g == 0 {
 		f.spool = newSpool()
-		if err := w.write([]byte(ParquetMagic)); err != nil {
+		if err := w.write([]byte(parquetMagic)); err != nil {
 			return err
 		}
 	}
@@ -52,7 +52,7 @@ func (w *Writer) endGroup() error {
 		FileOffset: f.spool.size,
 		Ordinal:    int16(g),
 	}
-	for _, c := range SortOrder {
+	for _, c := range sortOrder {
 		group.SortingColumns = append(group.SortingColumns, format.SortingColumn{ColumnIdx: int32(c), NullsFirst: true})
 	}
 	var colIdx [NumColumns]format.ColumnIndex
@@ -216,7 +216,7 @@ func (w *Writer) closePart() error {
 	}
 	for g := range f.groups {
 		for c := range f.groups[g].Columns {
-			b := MarshalThrift(f.colIdx[g][c])
+			b := marshalThrift(f.colIdx[g][c])
 			chunk := &f.groups[g].Columns[c]
 			chunk.ColumnIndexOffset, chunk.ColumnIndexLength = f.spool.size, int32(len(b))
 			if err := w.write(b); err != nil {
@@ -226,7 +226,7 @@ func (w *Writer) closePart() error {
 	}
 	for g := range f.groups {
 		for c := range f.groups[g].Columns {
-			b := MarshalThrift(f.offIdx[g][c])
+			b := marshalThrift(f.offIdx[g][c])
 			chunk := &f.groups[g].Columns[c]
 			chunk.OffsetIndexOffset, chunk.OffsetIndexLength = f.spool.size, int32(len(b))
 			if err := w.write(b); err != nil {
@@ -236,14 +236,14 @@ func (w *Writer) closePart() error {
 	}
 	meta := format.FileMetaData{
 		Version:   2,
-		Schema:    SchemaElements(),
+		Schema:    schemaElements(),
 		NumRows:   f.rows,
 		RowGroups: f.groups,
-		CreatedBy: CreatedBy,
+		CreatedBy: createdBy,
 	}
 	if len(f.keys) > 0 {
-		keys := AppendPageKeys(nil, f.keys)
-		name, value := PageKeysMetadata(keys, f.spool.size)
+		keys := appendPageKeys(nil, f.keys)
+		name, value := pageKeysMetadata(keys, f.spool.size)
 		meta.KeyValueMetadata = append(meta.KeyValueMetadata, format.KeyValue{Key: name, Value: value})
 		if err := w.write(keys); err != nil {
 			return err
@@ -252,9 +252,9 @@ func (w *Writer) closePart() error {
 	for range NumColumns {
 		meta.ColumnOrders = append(meta.ColumnOrders, format.ColumnOrder{Value: &format.TypeDefinedOrder{}})
 	}
-	footer := MarshalThrift(meta)
+	footer := marshalThrift(meta)
 	footer = codec.AppendU32(footer, uint32(len(footer)))
-	if err := w.write(append(footer, ParquetMagic...)); err != nil {
+	if err := w.write(append(footer, parquetMagic...)); err != nil {
 		return err
 	}
 	w.parts = append(w.parts, Written{

@@ -15,8 +15,8 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// ParquetMagic is the start and the end of a Parquet file.
-const ParquetMagic = "PAR1"
+// parquetMagic is the start and the end of a Parquet file.
+const parquetMagic = "PAR1"
 
 const (
 	// indexReadBytes is the size of reads when a whole part is read.
@@ -48,7 +48,7 @@ func BuildPageIndex(r io.ReaderAt, size int64, part string) ([]PageIndexBlock, e
 		return nil, err
 	}
 	var blocks []PageIndexBlock
-	end := int64(len(ParquetMagic)) // of the pages so far
+	end := int64(len(parquetMagic)) // of the pages so far
 	for g, chunks := range groups {
 		var starts []int64 // rows at which pages of the first column start
 		var groupBlocks []PageIndexBlock
@@ -67,7 +67,7 @@ func BuildPageIndex(r io.ReaderAt, size int64, part string) ([]PageIndexBlock, e
 			at := m.indexOff - restOff
 			offsets, rows, err := readOffsetIndex(rest[at:at+m.indexBytes], m, part, section)
 			if err != nil {
-				return nil, Rebase(err, m.indexOff)
+				return nil, rebase(err, m.indexOff)
 			}
 			if c == 0 {
 				starts = rows
@@ -89,11 +89,11 @@ func BuildPageIndex(r io.ReaderAt, size int64, part string) ([]PageIndexBlock, e
 func readFooter(r io.ReaderAt, size int64, part string) (
 	groups [][NumColumns]chunkMeta, rest []byte, restOff int64, err error,
 ) {
-	const trailer = 4 + len(ParquetMagic)
+	const trailer = 4 + len(parquetMagic)
 	bad := func(at int64, want, got any) ([][NumColumns]chunkMeta, []byte, int64, error) {
 		return nil, nil, 0, codec.Corrupt(part, "footer", at, want, got)
 	}
-	if size < int64(trailer+len(ParquetMagic)) || size > maxFileBytes {
+	if size < int64(trailer+len(parquetMagic)) || size > maxFileBytes {
 		return bad(-1, "a Parquet file", fmt.Sprintf("%d bytes", size))
 	}
 	read := func(off, end int64) ([]byte, error) {
@@ -111,19 +111,19 @@ func readFooter(r io.ReaderAt, size int64, part string) (
 		return nil, nil, 0, err
 	}
 	restOff = size - int64(len(rest))
-	if got := rest[len(rest)-4:]; string(got) != ParquetMagic {
-		return bad(size-4, ParquetMagic, fmt.Sprintf("%q", got))
+	if got := rest[len(rest)-4:]; string(got) != parquetMagic {
+		return bad(size-4, parquetMagic, fmt.Sprintf("%q", got))
 	}
-	start, err := read(0, int64(len(ParquetMagic)))
+	start, err := read(0, int64(len(parquetMagic)))
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	if string(start) != ParquetMagic {
-		return bad(0, ParquetMagic, fmt.Sprintf("%q", start))
+	if string(start) != parquetMagic {
+		return bad(0, parquetMagic, fmt.Sprintf("%q", start))
 	}
 	n := int64(binary.LittleEndian.Uint32(rest[len(rest)-trailer:]))
 	footerOff := size - int64(trailer) - n
-	if footerOff < int64(len(ParquetMagic)) || n > maxIndexBytes {
+	if footerOff < int64(len(parquetMagic)) || n > maxIndexBytes {
 		return bad(size-int64(trailer), "the size of a footer", n)
 	}
 	if footerOff < restOff {
@@ -136,9 +136,9 @@ func readFooter(r io.ReaderAt, size int64, part string) (
 	footer := rest[footerOff-restOff : size-int64(trailer)-restOff]
 	groups, err = decodeFooter(footer, part)
 	if err != nil {
-		return nil, nil, 0, Rebase(err, footerOff)
+		return nil, nil, 0, rebase(err, footerOff)
 	}
-	dataEnd := int64(len(ParquetMagic))
+	dataEnd := int64(len(parquetMagic))
 	for g := range groups {
 		for c := range groups[g] {
 			m := &groups[g][c]
@@ -181,8 +181,8 @@ func decodeFooter(footer []byte, part string) (groups [][NumColumns]chunkMeta, e
 			fileRows = r.Int(f, thrift.I64, 1, maxRows)
 		case 4:
 			for range r.List(f, thrift.Struct) {
-				if len(groups) > MaxRowGroups {
-					r.Fail(fmt.Sprintf("at most %d row groups", MaxRowGroups), "more")
+				if len(groups) > maxRowGroups {
+					r.Fail(fmt.Sprintf("at most %d row groups", maxRowGroups), "more")
 				}
 				chunks, n := decodeRowGroup(r)
 				if r.Err() != nil {
@@ -279,7 +279,7 @@ func readOffsetIndex(data []byte, m chunkMeta, part, section string) (offs, rows
 				case 1:
 					off = r.Int(f, thrift.I64, end, end)
 				case 2:
-					size = r.Int(f, thrift.I32, minPageBytes, min(MaxPageBytes, m.off+m.bytes-end))
+					size = r.Int(f, thrift.I32, minPageBytes, min(maxPageBytes, m.off+m.bytes-end))
 				case 3:
 					first = r.Int(f, thrift.I64, next, m.groupRows-1)
 				default:
@@ -324,12 +324,12 @@ func sumPages(r io.ReaderAt, blocks []PageIndexBlock, offsets []int64, col Colum
 				}
 			}
 			raw := buf[off-bufOff:][:size]
-			h, err := ReadPageHeader(raw, col, int(b.starts[p+1]-b.starts[p]), part)
+			h, err := readPageHeader(raw, col, int(b.starts[p+1]-b.starts[p]), part)
 			if err != nil {
-				return Rebase(err, off)
+				return rebase(err, off)
 			}
 			if got := crc32.ChecksumIEEE(raw[h.Size:]); got != h.CRC {
-				return codec.Corrupt(part, PageSection(col), off,
+				return codec.Corrupt(part, pageSection(col), off,
 					fmt.Sprintf("crc32 %08x", h.CRC), fmt.Sprintf("%08x", got))
 			}
 			b.SetPage(col, p, off, size, codec.CRC32C(raw))

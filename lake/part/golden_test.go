@@ -32,7 +32,7 @@ func TestGolden(t *testing.T) {
 			Extras: `{"lang":"fr"}`},
 	}
 	store, parts := writeParts(t, rows, Limits{PageRows: 2})
-	written := partBytes(t, store, parts[0])
+	written := bytesOf(t, store, parts[0])
 	partFile := filepath.Join("testdata", "part-v1.parquet")
 	if *updateGolden {
 		if err := os.WriteFile(partFile, written, 0o644); err != nil {

@@ -24,7 +24,7 @@ func appendLengths(dst []byte, values []int32) []byte {
 	dst = appendDeltaHeader(dst, len(values), values[0])
 	last := values[0]
 	for values = values[1:]; len(values) > 0; {
-		n := min(len(values), DeltaBlock)
+		n := min(len(values), deltaBlock)
 		from := len(dst)
 		var out []byte
 		dst, out = appendByteBlock(dst, n)
@@ -57,28 +57,28 @@ func byteDiffs(out []byte, last int32, values []int32) (equal, fit bool) {
 
 // appendDeltaHeader appends the header of n values, of which first is the first.
 func appendDeltaHeader(dst []byte, n int, first int32) []byte {
-	dst = binary.AppendUvarint(dst, DeltaBlock)
-	dst = binary.AppendUvarint(dst, DeltaMiniblocks)
+	dst = binary.AppendUvarint(dst, deltaBlock)
+	dst = binary.AppendUvarint(dst, deltaMiniblocks)
 	dst = binary.AppendUvarint(dst, uint64(n))
 	return binary.AppendVarint(dst, int64(first))
 }
 
 // equalMiniblocks is the content of a block whose differences are all 0, a byte each.
-var equalMiniblocks = [DeltaBlock]byte(bytes.Repeat([]byte{-byteBase}, DeltaBlock))
+var equalMiniblocks = [deltaBlock]byte(bytes.Repeat([]byte{-byteBase}, deltaBlock))
 
 // appendByteBlock appends a block of n differences of 0, a byte each. out is where they are in the
 // block, for the caller to overwrite.
 func appendByteBlock(dst []byte, n int) (_, out []byte) {
 	dst = binary.AppendVarint(dst, byteBase)
-	for m := range DeltaMiniblocks {
-		if m*DeltaMiniblock < n {
+	for m := range deltaMiniblocks {
+		if m*deltaMiniblock < n {
 			dst = append(dst, 8)
 		} else {
 			dst = append(dst, 0)
 		}
 	}
 	at := len(dst)
-	dst = append(dst, equalMiniblocks[:(n+DeltaMiniblock-1)&^(DeltaMiniblock-1)]...)
+	dst = append(dst, equalMiniblocks[:(n+deltaMiniblock-1)&^(deltaMiniblock-1)]...)
 	return dst, dst[at:]
 }
 
@@ -88,7 +88,7 @@ func appendEqualBlock(dst []byte) []byte { return append(dst, 0, 0, 0, 0, 0) }
 // appendPackedBlock appends a block of values in as few bits as possible. last precedes values[0].
 // Differences wrap around, as the format prescribes.
 func appendPackedBlock(dst []byte, last int32, values []int32) []byte {
-	var deltas [DeltaBlock]int32
+	var deltas [deltaBlock]int32
 	low := values[0] - last
 	for i, v := range values {
 		deltas[i] = v - last
@@ -97,11 +97,11 @@ func appendPackedBlock(dst []byte, last int32, values []int32) []byte {
 	}
 	dst = binary.AppendVarint(dst, int64(low))
 	widths := len(dst)
-	dst = append(dst, make([]byte, DeltaMiniblocks)...)
-	for m := 0; m*DeltaMiniblock < len(values); m++ {
-		var offsets [DeltaMiniblock]uint32
+	dst = append(dst, make([]byte, deltaMiniblocks)...)
+	for m := 0; m*deltaMiniblock < len(values); m++ {
+		var offsets [deltaMiniblock]uint32
 		var all uint32
-		for i, d := range deltas[m*DeltaMiniblock : min(len(values), (m+1)*DeltaMiniblock)] {
+		for i, d := range deltas[m*deltaMiniblock : min(len(values), (m+1)*deltaMiniblock)] {
 			offsets[i] = uint32(d - low)
 			all |= offsets[i]
 		}
@@ -121,7 +121,7 @@ func appendDeltaPacked(dst []byte, values []int32) []byte {
 	dst = appendDeltaHeader(dst, len(values), last)
 	values = values[1:]
 	for len(values) > 0 {
-		n := min(len(values), DeltaBlock)
+		n := min(len(values), deltaBlock)
 		dst = appendPackedBlock(dst, last, values[:n])
 		last, values = values[n-1], values[n:]
 	}
@@ -129,7 +129,7 @@ func appendDeltaPacked(dst []byte, values []int32) []byte {
 }
 
 // appendBits appends the low width bits of each value, the first value in the lowest bits.
-func appendBits(dst []byte, values *[DeltaMiniblock]uint32, width int) []byte {
+func appendBits(dst []byte, values *[deltaMiniblock]uint32, width int) []byte {
 	if width == 0 {
 		return dst
 	}
@@ -149,7 +149,7 @@ func appendBits(dst []byte, values *[DeltaMiniblock]uint32, width int) []byte {
 // appendByteBlocks appends the blocks of differences that are one byte each.
 func appendByteBlocks(dst, diffs []byte) []byte {
 	for len(diffs) > 0 {
-		n := min(len(diffs), DeltaBlock)
+		n := min(len(diffs), deltaBlock)
 		if bytes.Equal(diffs[:n], equalMiniblocks[:n]) {
 			dst = appendEqualBlock(dst)
 		} else {

@@ -20,9 +20,9 @@ const (
 	// PartBytes is the most a part holds before compression. It bounds the work that a crash
 	// destroys and the writer's temporary file.
 	PartBytes = 512 << 20
-	// BoundBytes is the length to which strings are shortened in the column index and in
+	// boundBytes is the length to which strings are shortened in the column index and in
 	// statistics. It is long enough to tell the paths of one site apart.
-	BoundBytes = 256
+	boundBytes = 256
 )
 
 // Limits are the limits of a writer. A zero field stands for the constant of that name. Only tests

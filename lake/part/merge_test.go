@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
@@ -52,22 +53,13 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 				err = buffer.Rows(ctx, 0, 255, w)
 			} else {
 				shuffle()
-				var s *row.Shuffle
-				if s, err = row.OpenShuffle(ctx, store, files); err != nil {
-					t.Fatal(err)
+				spill := func(prefix string, pass, n int) string { return fmt.Sprintf("%s/%d-%d", prefix, pass, n) }
+				source, release, openErr := row.FromShuffle(ctx, store, files, budget, []string{lake.AnyPrefix}, spill)
+				if openErr != nil {
+					t.Fatal(openErr)
 				}
-				var runs []row.Run
-				spill := func() error {
-					run, err := buffer.WriteRun(ctx, store, fmt.Sprintf("runs/%d", len(runs)))
-					runs = append(runs, run)
-					return err
-				}
-				if err = buffer.Load(ctx, s, 0, 255, spill); err == nil {
-					if err = spill(); err == nil {
-						name := func(pass, n int) string { return fmt.Sprintf("spill/%d-%d", pass, n) }
-						err = row.MergeRuns(ctx, store, runs, name, w)
-					}
-				}
+				err = source(lake.AnyPrefix, 0, 255, w)
+				release()
 			}
 			if err != nil {
 				t.Fatalf("seed %d, budget %d: %v", seed, budget, err)
@@ -80,7 +72,7 @@ func TestRowsReachPartsUnharmed(t *testing.T) {
 			var got []fileRow
 			var names []string
 			for _, p := range parts {
-				got = append(got, readParquetGo(t, partBytes(t, store, p))...)
+				got = append(got, readParquetGo(t, bytesOf(t, store, p))...)
 				names = append(names, p.Part.Key)
 			}
 			if diff := cmp.Diff(fileRows(sortedRows(slices.Clone(rows))), got); diff != "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// PageHeader is the header of a data page v2.
-type PageHeader struct {
+// pageHeader is the header of a data page v2.
+type pageHeader struct {
 	Size         int    // bytes of the header itself
 	Uncompressed int    // bytes of levels and values before compression
 	Compressed   int    // bytes of levels and values in the file
@@ -23,10 +23,10 @@ type PageHeader struct {
 	Zstd         bool   // the values are compressed
 }
 
-// ReadPageHeader decodes and checks the header of a page. raw is exactly one page of rows rows of
+// readPageHeader decodes and checks the header of a page. raw is exactly one page of rows rows of
 // col. An error names part, and its offset counts from the start of the page.
-func ReadPageHeader(raw []byte, col Column, rows int, part string) (h PageHeader, err error) {
-	r := thrift.NewReader(raw, part, PageSection(col))
+func readPageHeader(raw []byte, col Column, rows int, part string) (h pageHeader, err error) {
+	r := thrift.NewReader(raw, part, pageSection(col))
 	var seen, seenV2 int // bit i: field i
 	for f := (thrift.Field{}); r.Next(&f); {
 		seen |= 1 << f.ID
@@ -34,9 +34,9 @@ func ReadPageHeader(raw []byte, col Column, rows int, part string) (h PageHeader
 		case 1: // type: DATA_PAGE_V2
 			r.Int(f, thrift.I32, 3, 3)
 		case 2:
-			h.Uncompressed = int(r.Int(f, thrift.I32, 0, MaxPageBytes))
+			h.Uncompressed = int(r.Int(f, thrift.I32, 0, maxPageBytes))
 		case 3:
-			h.Compressed = int(r.Int(f, thrift.I32, 0, MaxPageBytes))
+			h.Compressed = int(r.Int(f, thrift.I32, 0, maxPageBytes))
 		case 4:
 			h.CRC = uint32(r.Int(f, thrift.I32, math.MinInt32, math.MaxInt32))
 		case 8:
@@ -56,7 +56,7 @@ func ReadPageHeader(raw []byte, col Column, rows int, part string) (h PageHeader
 					encoding := int64(col.Encoding())
 					r.Int(g, thrift.I32, encoding, encoding)
 				case 5:
-					h.Levels = int(r.Int(g, thrift.I32, 0, MaxPageBytes))
+					h.Levels = int(r.Int(g, thrift.I32, 0, maxPageBytes))
 				case 6: // repetition levels
 					r.Int(g, thrift.I32, 0, 0)
 				case 7:
@@ -89,9 +89,9 @@ func ReadPageHeader(raw []byte, col Column, rows int, part string) (h PageHeader
 	return h, r.Err()
 }
 
-// Rebase returns err with the offset of a *codec.CorruptError moved by base. It turns an offset in
+// rebase returns err with the offset of a *codec.CorruptError moved by base. It turns an offset in
 // a piece of a file that starts at byte base into an offset in the file.
-func Rebase(err error, base int64) error {
+func rebase(err error, base int64) error {
 	var c *codec.CorruptError
 	if !errors.As(err, &c) || c.Offset < 0 {
 		return err
@@ -101,7 +101,7 @@ func Rebase(err error, base int64) error {
 	return &moved
 }
 
-// pageSections is what PageSection returns. ReadPageHeader needs it for every page.
+// pageSections is what pageSection returns. readPageHeader needs it for every page.
 var pageSections = func() (names [NumColumns]string) {
 	for c := range names {
 		names[c] = Column(c).String() + " page"
@@ -109,12 +109,12 @@ var pageSections = func() (names [NumColumns]string) {
 	return names
 }()
 
-// PageSection is the section that errors name for pages of a column.
-func PageSection(col Column) string { return pageSections[col] }
+// pageSection is the section that errors name for pages of a column.
+func pageSection(col Column) string { return pageSections[col] }
 
-// AppendPageHeader appends the header of a page of rows rows to dst, in Thrift's compact protocol.
+// appendPageHeader appends the header of a page of rows rows to dst, in Thrift's compact protocol.
 // h.Size is not used.
-func AppendPageHeader(dst []byte, h PageHeader, rows, encoding int) []byte {
+func appendPageHeader(dst []byte, h pageHeader, rows, encoding int) []byte {
 	num := func(v int) { dst = binary.AppendVarint(append(dst, 1<<4|thrift.I32), int64(v)) }
 	num(3) // DATA_PAGE_V2
 	num(h.Uncompressed)

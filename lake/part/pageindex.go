@@ -19,17 +19,17 @@ const (
 	// whole; a full one covers one or two million rows in about 25 KB.
 	PageIndexPages = 256
 
-	// MaxPageBytes bounds a page before and after decompression. A reader allocates that much
+	// maxPageBytes bounds a page before and after decompression. A reader allocates that much
 	// because an index says so. A writer stays below: a page ends at PageColumnBytes, and no value
 	// is longer than row.MaxKey.
-	MaxPageBytes = 16 << 20
+	maxPageBytes = 16 << 20
 
 	// maxPageRows, maxRows and maxFileBytes bound the other numbers of an index, so that their sums
-	// cannot overflow. MaxRowGroups is the limit of Parquet, which numbers row groups by an int16.
+	// cannot overflow. maxRowGroups is the limit of Parquet, which numbers row groups by an int16.
 	maxPageRows  = 1 << 20
 	maxRows      = 1 << 40
 	maxFileBytes = 1 << 40
-	MaxRowGroups = math.MaxInt16
+	maxRowGroups = math.MaxInt16
 
 	// minPageBytes is less than the size of any page header.
 	minPageBytes = 8
@@ -144,7 +144,7 @@ func (b *PageIndexBlock) Append(dst []byte) []byte {
 // The block does not keep data.
 func DecodePageIndexBlock(data []byte, file string) (*PageIndexBlock, error) {
 	d := codec.NewDecoder(data, file, "page index block")
-	rowGroup := int(d.Uint(MaxRowGroups))
+	rowGroup := int(d.Uint(maxRowGroups))
 	firstRow := int64(d.Uint(maxRows))
 	n := int(d.Uint(PageIndexPages))
 	if d.Err() == nil && n == 0 {
@@ -164,7 +164,7 @@ func DecodePageIndexBlock(data []byte, file string) (*PageIndexBlock, error) {
 	if columns := d.Uint(math.MaxUint16); d.Err() == nil && columns != uint64(NumColumns) {
 		d.Fail(fmt.Sprintf("%d columns", NumColumns), columns)
 	}
-	end := int64(len(ParquetMagic))
+	end := int64(len(parquetMagic))
 	for c := range b.cols {
 		run := &b.cols[c]
 		run.offsets[0] = int64(d.Uint(maxFileBytes))
@@ -172,7 +172,7 @@ func DecodePageIndexBlock(data []byte, file string) (*PageIndexBlock, error) {
 			d.Fail(fmt.Sprintf("pages of %s from byte %d on", Column(c), end), run.offsets[0])
 		}
 		for i := range n {
-			size := int64(d.Uint(MaxPageBytes))
+			size := int64(d.Uint(maxPageBytes))
 			if d.Err() == nil && size < minPageBytes {
 				d.Fail(fmt.Sprintf("a page of at least %d bytes", minPageBytes), size)
 			}

@@ -23,7 +23,7 @@ func TestBuildPageIndexFindsWhatWasWritten(t *testing.T) {
 	for _, tc := range writerCases() {
 		store, parts := writeParts(t, tc.Rows, tc.Limits)
 		for _, p := range parts {
-			data := partBytes(t, store, p)
+			data := bytesOf(t, store, p)
 			blocks, err := BuildPageIndex(bytes.NewReader(data), int64(len(data)), p.Part.Key)
 			if err != nil {
 				t.Fatalf("%s: %v", tc.Name, err)
@@ -133,13 +133,13 @@ func FuzzDecodePageIndexBlock(f *testing.F) {
 // No truncation of a page header is read.
 func TestTruncatedPageHeadersAreRejected(t *testing.T) {
 	body := make([]byte, 300)
-	raw := testPage(PageHeader{Uncompressed: 300}, 75, EncodingPlain, body)
-	h, err := ReadPageHeader(raw, ColDatasetID, 75, "part")
+	raw := testPage(pageHeader{Uncompressed: 300}, 75, encodingPlain, body)
+	h, err := readPageHeader(raw, ColDatasetID, 75, "part")
 	if err != nil || h.Size != len(raw)-300 {
 		t.Fatal(h, err)
 	}
 	for n := range h.Size {
-		if _, err := ReadPageHeader(raw[:n], ColDatasetID, 75, "part"); !errors.Is(err, codec.ErrCorrupt) {
+		if _, err := readPageHeader(raw[:n], ColDatasetID, 75, "part"); !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("%d bytes of a header: %v", n, err)
 		}
 	}

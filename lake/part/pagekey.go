@@ -15,9 +15,9 @@ import (
 // or a URL without reading others.
 
 const (
-	// MaxPageKey is the length of the longest key, in bytes of host and path. A page that would
+	// maxPageKey is the length of the longest key, in bytes of host and path. A page that would
 	// need a longer one has none; whoever searches reads pages there.
-	MaxPageKey = 1 << 10
+	maxPageKey = 1 << 10
 
 	// pageKeysName is the name of the footer's metadata that say where the page keys are.
 	pageKeysName = "urlake.page_keys"
@@ -61,7 +61,7 @@ func KeyBetween(last, first *PageKey) PageKey {
 			k.Scheme, k.Port = first.Scheme, first.Port
 		}
 	}
-	if len(k.Host)+len(k.Path) > MaxPageKey {
+	if len(k.Host)+len(k.Path) > maxPageKey {
 		return PageKey{}
 	}
 	return k
@@ -146,7 +146,7 @@ func appendShared(dst []byte, last, text string) []byte {
 // block does not keep data.
 func DecodePageKeyBlock(data []byte, file string) (*PageKeyBlock, error) {
 	d := codec.NewDecoder(data, file, "page key block")
-	b := &PageKeyBlock{RowGroup: int(d.Uint(MaxRowGroups)), FirstRow: int64(d.Uint(maxRows))}
+	b := &PageKeyBlock{RowGroup: int(d.Uint(maxRowGroups)), FirstRow: int64(d.Uint(maxRows))}
 	n := int(d.Uint(PageIndexPages))
 	if d.Err() == nil && n == 0 {
 		d.Fail("at least one page", 0)
@@ -172,8 +172,8 @@ func DecodePageKeyBlock(data []byte, file string) (*PageKeyBlock, error) {
 		switch {
 		case d.Err() != nil:
 			return nil, d.Close()
-		case k.None() || len(k.Host)+len(k.Path) > MaxPageKey:
-			d.Fail(fmt.Sprintf("a host, and at most %d bytes with its path", MaxPageKey), len(k.Host)+len(k.Path))
+		case k.None() || len(k.Host)+len(k.Path) > maxPageKey:
+			d.Fail(fmt.Sprintf("a host, and at most %d bytes with its path", maxPageKey), len(k.Host)+len(k.Path))
 		case (kind == originKey) != (k.Scheme != ""):
 			d.Fail("a scheme", "none")
 		}
@@ -187,36 +187,36 @@ func DecodePageKeyBlock(data []byte, file string) (*PageKeyBlock, error) {
 
 func decodeShared(d *codec.Decoder, last string) string {
 	n := d.Uint(uint64(len(last)))
-	rest := d.Bytes(int(d.Uint(min(MaxPageKey, uint64(d.Len())))))
+	rest := d.Bytes(int(d.Uint(min(maxPageKey, uint64(d.Len())))))
 	if d.Err() != nil {
 		return ""
 	}
 	return last[:n] + string(rest)
 }
 
-// AppendPageKeys appends the page keys of a part, as they are between its offset indexes and its
+// appendPageKeys appends the page keys of a part, as they are between its offset indexes and its
 // footer: each block with its size.
-func AppendPageKeys(dst []byte, blocks []PageKeyBlock) []byte {
+func appendPageKeys(dst []byte, blocks []PageKeyBlock) []byte {
 	for i := range blocks {
 		dst = codec.AppendString(dst, string(blocks[i].Append(nil)))
 	}
 	return dst
 }
 
-// PageKeysMetadata returns the name and the value of the footer's metadata for page keys that start
+// pageKeysMetadata returns the name and the value of the footer's metadata for page keys that start
 // at byte off.
-func PageKeysMetadata(keys []byte, off int64) (name, value string) {
+func pageKeysMetadata(keys []byte, off int64) (name, value string) {
 	return pageKeysName, fmt.Sprintf("%d %d %08x", off, len(keys), codec.CRC32C(keys))
 }
 
 // ReadPageKeys reads the page keys of a part of size bytes. There are none if no page begins within
 // a domain. Pages is about how many pages the part has. Usually one read suffices.
 func ReadPageKeys(read func(off, n int64) ([]byte, error), size, pages int64, part string) ([]PageKeyBlock, error) {
-	const trailer = 4 + len(ParquetMagic)
+	const trailer = 4 + len(parquetMagic)
 	bad := func(at int64, want, got any) ([]PageKeyBlock, error) {
 		return nil, codec.Corrupt(part, "footer", at, want, got)
 	}
-	if size < int64(trailer+len(ParquetMagic)) || size > maxFileBytes {
+	if size < int64(trailer+len(parquetMagic)) || size > maxFileBytes {
 		return bad(-1, "a Parquet file", fmt.Sprintf("%d bytes", size))
 	}
 	// A key takes some 20 bytes, and the footer some kilobytes a row group.
@@ -234,13 +234,13 @@ func ReadPageKeys(read func(off, n int64) ([]byte, error), size, pages int64, pa
 		rest, restOff = append(more, rest...), off
 		return err
 	}
-	if got := rest[len(rest)-len(ParquetMagic):]; string(got) != ParquetMagic {
-		return bad(size-int64(len(ParquetMagic)), ParquetMagic, fmt.Sprintf("%q", got))
+	if got := rest[len(rest)-len(parquetMagic):]; string(got) != parquetMagic {
+		return bad(size-int64(len(parquetMagic)), parquetMagic, fmt.Sprintf("%q", got))
 	}
 	n := int64(uint32(rest[len(rest)-trailer]) | uint32(rest[len(rest)-trailer+1])<<8 |
 		uint32(rest[len(rest)-trailer+2])<<16 | uint32(rest[len(rest)-trailer+3])<<24)
 	footerOff := size - int64(trailer) - n
-	if footerOff < int64(len(ParquetMagic)) || n > maxIndexBytes {
+	if footerOff < int64(len(parquetMagic)) || n > maxIndexBytes {
 		return bad(size-int64(trailer), "the size of a footer", n)
 	}
 	if err := from(footerOff); err != nil {
@@ -248,12 +248,12 @@ func ReadPageKeys(read func(off, n int64) ([]byte, error), size, pages int64, pa
 	}
 	value, ok, err := footerValue(rest[footerOff-restOff:len(rest)-trailer], part)
 	if err != nil || !ok {
-		return nil, Rebase(err, footerOff)
+		return nil, rebase(err, footerOff)
 	}
 	var off, bytes int64
 	var sum uint32
 	if _, err := fmt.Sscanf(value, "%d %d %08x", &off, &bytes, &sum); err != nil ||
-		value != fmt.Sprintf("%d %d %08x", off, bytes, sum) || off < int64(len(ParquetMagic)) || bytes <= 0 ||
+		value != fmt.Sprintf("%d %d %08x", off, bytes, sum) || off < int64(len(parquetMagic)) || bytes <= 0 ||
 		bytes > maxIndexBytes || off+bytes != footerOff {
 		return bad(footerOff, pageKeysName+" of at most 64 MiB before the footer", fmt.Sprintf("%.60q", value))
 	}
@@ -304,7 +304,7 @@ func footerValue(footer []byte, part string) (value string, ok bool, err error) 
 	return value, ok, r.Close()
 }
 
-// decodePageKeys decodes what AppendPageKeys appended.
+// decodePageKeys decodes what appendPageKeys appended.
 func decodePageKeys(data []byte, part string) (blocks []PageKeyBlock, err error) {
 	d := codec.NewDecoder(data, part, "page keys")
 	for d.Err() == nil && d.Len() > 0 {

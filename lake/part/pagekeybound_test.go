@@ -20,7 +20,7 @@ func TestPageKeysAreBounded(t *testing.T) {
 		footer := append([]byte{0x59, 0x1c}, text(pageKeysName)...)
 		footer = append(append(footer, text(value)...), 0, 0)
 		tail := binary.LittleEndian.AppendUint32(footer, uint32(len(footer)))
-		tail = append(tail, ParquetMagic...)
+		tail = append(tail, parquetMagic...)
 		size := off + bytes + int64(len(tail))
 		most := int64(0)
 		read := func(at, n int64) ([]byte, error) {

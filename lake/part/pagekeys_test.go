@@ -44,7 +44,7 @@ func TestPageKeys(t *testing.T) {
 		store, parts := writeParts(t, sortedRows(rows), lim)
 		found := 0
 		for _, p := range parts {
-			data := partBytes(t, store, p)
+			data := bytesOf(t, store, p)
 			keys := map[string]*PageKey{}
 			for _, b := range readKeys(t, data) {
 				for i := range b.Keys {
@@ -98,9 +98,9 @@ func BenchmarkPageKeys(b *testing.B) {
 		store, parts := writeWith(b, rows, Options{Dataset: 1, Batch: "b", Prefix: "any", TempDir: b.TempDir()})
 		var keys, pages, size int64
 		for _, p := range parts {
-			data := partBytes(b, store, p)
+			data := bytesOf(b, store, p)
 			blocks := readKeys(b, data)
-			keys += int64(len(AppendPageKeys(nil, blocks)))
+			keys += int64(len(appendPageKeys(nil, blocks)))
 			size += int64(len(data))
 			for i := range p.Blocks {
 				pages += int64(p.Blocks[i].Pages())

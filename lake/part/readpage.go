@@ -26,7 +26,7 @@ type encodedPage struct {
 
 // corrupt is the error of a damaged page.
 func (p *encodedPage) corrupt(want, got any) error {
-	return codec.Corrupt(p.file, PageSection(p.col), p.off, want, got)
+	return codec.Corrupt(p.file, pageSection(p.col), p.off, want, got)
 }
 
 // pageDecoder decodes one page at a time.
@@ -53,7 +53,7 @@ var pageDecoders = sync.Pool{New: func() any {
 	// The capacity of the destination limits the output, so a page does not decompress to more than
 	// its header says, whatever the zstd frame claims.
 	dec, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecodeAllCapLimit(true),
-		zstd.WithDecoderMaxMemory(MaxPageBytes))
+		zstd.WithDecoderMaxMemory(maxPageBytes))
 	if err != nil {
 		panic(err) // the options are constants
 	}
@@ -62,12 +62,12 @@ var pageDecoders = sync.Pool{New: func() any {
 
 // open verifies a page and returns its decompressed values, which are valid until the next page.
 // For an optional column, defined says which rows have a value; otherwise it is empty.
-func (d *pageDecoder) open(p *encodedPage) (values []byte, defined []bool, h PageHeader, err error) {
+func (d *pageDecoder) open(p *encodedPage) (values []byte, defined []bool, h pageHeader, err error) {
 	if got := codec.CRC32C(p.raw); got != p.sum {
 		return nil, nil, h, p.corrupt(fmt.Sprintf("crc32c %08x", p.sum), fmt.Sprintf("%08x", got))
 	}
-	if h, err = ReadPageHeader(p.raw, p.col, p.rows, p.file); err != nil {
-		return nil, nil, h, Rebase(err, p.off)
+	if h, err = readPageHeader(p.raw, p.col, p.rows, p.file); err != nil {
+		return nil, nil, h, rebase(err, p.off)
 	}
 	defined = d.defined[:0]
 	if h.Levels > 0 {
@@ -259,11 +259,11 @@ func (d *pageDecoder) appendStrings(dst *[]string, values []byte, defined []bool
 		}
 		left -= suffix
 		if i >= from && i < to && (suffix > 0 || int(prefix) != last || i == from) {
-			if arena += int(prefix) + suffix; arena > MaxPageBytes {
+			if arena += int(prefix) + suffix; arena > maxPageBytes {
 				return false
 			}
 		}
-		if last = int(prefix) + suffix; last > MaxPageBytes {
+		if last = int(prefix) + suffix; last > maxPageBytes {
 			return false
 		}
 	}

@@ -57,23 +57,23 @@ func FuzzDecodePage(f *testing.F) {
 }
 
 // page encodes a page of numbers with a correct Parquet checksum.
-func page(h PageHeader, rows int, body []byte) []byte {
-	return testPage(h, rows, EncodingPlain, body)
+func page(h pageHeader, rows int, body []byte) []byte {
+	return testPage(h, rows, encodingPlain, body)
 }
 
 // stringsPage builds a page of text as DELTA_BYTE_ARRAY.
 func stringsPage(prefixes, suffixes []int32, text string) []byte {
 	body := append(slices.Concat(deltaPacked(prefixes...), deltaPacked(suffixes...)), text...)
-	return testPage(PageHeader{Uncompressed: len(body)}, len(prefixes), EncodingDeltaByteArray, body)
+	return testPage(pageHeader{Uncompressed: len(body)}, len(prefixes), encodingDeltaByteArray, body)
 }
 
-// longStrings is a page of n strings of nearly MaxPageBytes each, of which no two are equal.
+// longStrings is a page of n strings of nearly maxPageBytes each, of which no two are equal.
 func longStrings(n int) []byte {
 	prefixes, suffixes := make([]int32, n), make([]int32, n)
-	text := strings.Repeat("a", MaxPageBytes/2) + strings.Repeat("b", n-1)
-	suffixes[0] = MaxPageBytes / 2
+	text := strings.Repeat("a", maxPageBytes/2) + strings.Repeat("b", n-1)
+	suffixes[0] = maxPageBytes / 2
 	for i := 1; i < n; i++ {
-		prefixes[i], suffixes[i] = MaxPageBytes/2-1, 1
+		prefixes[i], suffixes[i] = maxPageBytes/2-1, 1
 	}
 	return stringsPage(prefixes, suffixes, text)
 }
@@ -92,34 +92,34 @@ func TestPagesThatDisagreeWithTheirHeaderAreRejected(t *testing.T) {
 		ok   bool
 	}{
 		"numbers": {ColDatasetID, 2, page(
-			PageHeader{Uncompressed: 8}, 2, u32(1, 2),
+			pageHeader{Uncompressed: 8}, 2, u32(1, 2),
 		), true},
-		"too few numbers": {ColDatasetID, 2, page(PageHeader{Uncompressed: 4}, 2, u32(1)), false},
+		"too few numbers": {ColDatasetID, 2, page(pageHeader{Uncompressed: 4}, 2, u32(1)), false},
 		"too many numbers": {ColDatasetID, 2, page(
-			PageHeader{Uncompressed: 12}, 2, u32(1, 2, 3),
+			pageHeader{Uncompressed: 12}, 2, u32(1, 2, 3),
 		), false},
-		"other rows than the index": {ColDatasetID, 2, page(PageHeader{Uncompressed: 4}, 1, u32(1)), false},
+		"other rows than the index": {ColDatasetID, 2, page(pageHeader{Uncompressed: 4}, 1, u32(1)), false},
 		"wrong uncompressed size": {ColDatasetID, 2, page(
-			PageHeader{Uncompressed: 9}, 2, u32(1, 2),
+			pageHeader{Uncompressed: 9}, 2, u32(1, 2),
 		), false},
 		"not zstd": {ColDatasetID, 2, page(
-			PageHeader{Uncompressed: 8, Zstd: true}, 2, u32(1, 2),
+			pageHeader{Uncompressed: 8, Zstd: true}, 2, u32(1, 2),
 		), false},
 		"zstd where there is none": {ColURLID, 1, page(
-			PageHeader{Uncompressed: 8, Zstd: true}, 1, new(zstdtext.Encoder).Append(nil, nil, make([]byte, 8)),
+			pageHeader{Uncompressed: 8, Zstd: true}, 1, new(zstdtext.Encoder).Append(nil, nil, make([]byte, 8)),
 		), false},
 		"nulls in a required column": {ColDatasetID, 2, page(
-			PageHeader{Uncompressed: 4, Nulls: 1}, 2, u32(1),
+			pageHeader{Uncompressed: 4, Nulls: 1}, 2, u32(1),
 		), false},
 		"levels in a required column": {ColDatasetID, 2, page(
-			PageHeader{Uncompressed: 10, Levels: 2}, 2, append([]byte{4, 1}, u32(1, 2)...),
+			pageHeader{Uncompressed: 10, Levels: 2}, 2, append([]byte{4, 1}, u32(1, 2)...),
 		), false},
 		"strings": {ColHost, 3, stringsPage([]int32{0, 1, 2}, []int32{1, 1, 0}, "ab"), true},
 		"plain strings": {ColHost, 1, page(
-			PageHeader{Uncompressed: 5}, 1, append(u32(1), 'a'),
+			pageHeader{Uncompressed: 5}, 1, append(u32(1), 'a'),
 		), false},
 		"delta of numbers": {ColDatasetID, 1, testPage(
-			PageHeader{Uncompressed: 4}, 1, EncodingDeltaByteArray, u32(1),
+			pageHeader{Uncompressed: 4}, 1, encodingDeltaByteArray, u32(1),
 		), false},
 		"a suffix too long":       {ColHost, 2, stringsPage([]int32{0, 0}, []int32{1, 2}, "ab"), false},
 		"a prefix of the first":   {ColHost, 1, stringsPage([]int32{1}, []int32{1}, "a"), false},
@@ -130,56 +130,56 @@ func TestPagesThatDisagreeWithTheirHeaderAreRejected(t *testing.T) {
 		"bytes after the strings": {ColHost, 1, stringsPage([]int32{0}, []int32{1}, "ab"), false},
 		"strings of 16 TiB":       {ColHost, 1 << 20, longStrings(1 << 20), false},
 		"more lengths than rows": {ColHost, 1, testPage(
-			PageHeader{Uncompressed: 17}, 1, EncodingDeltaByteArray,
+			pageHeader{Uncompressed: 17}, 1, encodingDeltaByteArray,
 			slices.Concat(deltaPacked(0, 0), deltaPacked(0, 0)),
 		), false},
 		"half of the lengths": {ColHost, 1, testPage(
-			PageHeader{Uncompressed: 5}, 1, EncodingDeltaByteArray, deltaPacked(0),
+			pageHeader{Uncompressed: 5}, 1, encodingDeltaByteArray, deltaPacked(0),
 		), false},
 		"levels": {ColPort, 3, page(
-			PageHeader{Uncompressed: 6, Levels: 2, Nulls: 2}, 3, append([]byte{3, 2}, u32(80)...),
+			pageHeader{Uncompressed: 6, Levels: 2, Nulls: 2}, 3, append([]byte{3, 2}, u32(80)...),
 		), true},
 		"runs of levels": {ColPort, 3, page(
-			PageHeader{Uncompressed: 8, Levels: 4, Nulls: 2}, 3, append([]byte{4, 0, 2, 1}, u32(80)...),
+			pageHeader{Uncompressed: 8, Levels: 4, Nulls: 2}, 3, append([]byte{4, 0, 2, 1}, u32(80)...),
 		), true},
 		"all null": {ColPort, 3, page(
-			PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 0},
+			pageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 0},
 		), true},
 		"a wrong number of nulls": {ColPort, 3, page(
-			PageHeader{Uncompressed: 10, Levels: 2, Nulls: 1}, 3, append([]byte{3, 2}, u32(80, 81)...),
+			pageHeader{Uncompressed: 10, Levels: 2, Nulls: 1}, 3, append([]byte{3, 2}, u32(80, 81)...),
 		), false},
 		"too few levels": {ColPort, 3, page(
-			PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{4, 0},
+			pageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{4, 0},
 		), false},
 		"too many levels": {ColPort, 3, page(
-			PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{8, 0},
+			pageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{8, 0},
 		), false},
 		"a level of two": {ColPort, 3, page(
-			PageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 2},
+			pageHeader{Uncompressed: 2, Levels: 2, Nulls: 3}, 3, []byte{6, 2},
 		), false},
 		"an empty run": {ColPort, 3, page(
-			PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{0, 0, 6, 0},
+			pageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{0, 0, 6, 0},
 		), false},
 		"more levels than there are": {ColPort, 3, page(
-			PageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{6, 0, 6, 0},
+			pageHeader{Uncompressed: 4, Levels: 4, Nulls: 3}, 3, []byte{6, 0, 6, 0},
 		), false},
 		"groups past the end": {ColPort, 3, page(
-			PageHeader{Uncompressed: 3, Levels: 3, Nulls: 3}, 3, []byte{5, 0, 0},
+			pageHeader{Uncompressed: 3, Levels: 3, Nulls: 3}, 3, []byte{5, 0, 0},
 		), false},
 		"no levels": {ColPort, 3, page(
-			PageHeader{Uncompressed: 12}, 3, u32(1, 2, 3),
+			pageHeader{Uncompressed: 12}, 3, u32(1, 2, 3),
 		), false},
 		"a negative port": {ColPort, 1, page(
-			PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(0xffffffff)...),
+			pageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(0xffffffff)...),
 		), false},
 		"a port too high": {ColPort, 1, page(
-			PageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(1<<16)...),
+			pageHeader{Uncompressed: 6, Levels: 2}, 1, append([]byte{2, 1}, u32(1<<16)...),
 		), false},
 		"a time in whole milliseconds": {ColTS, 1, page(
-			PageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2000, 0)...),
+			pageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2000, 0)...),
 		), true},
 		"a part of a millisecond": {ColTS, 1, page(
-			PageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2001, 0)...),
+			pageHeader{Uncompressed: 10, Levels: 2}, 1, append([]byte{2, 1}, u32(2001, 0)...),
 		), false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -63,7 +63,7 @@ func TestPageReaderAgreesWithParquetGo(t *testing.T) {
 		t.Run(tc.Name, func(t *testing.T) {
 			store, parts := writeParts(t, tc.Rows, tc.Limits)
 			for _, p := range parts {
-				want := readParquetGo(t, partBytes(t, store, p))
+				want := readParquetGo(t, bytesOf(t, store, p))
 				n := int64(len(want))
 				if diff := cmp.Diff(want, readRange(t, store, p, 0, n)); diff != "" {
 					t.Fatalf("all rows (-parquet-go +page reader):\n%s", diff)
@@ -172,7 +172,7 @@ func TestDecodeRejectsOtherBytesThanPlanned(t *testing.T) {
 // smallPart is a part of a few rows with all kinds of pages.
 func smallPart(tb testing.TB) (*blob.Memory, Written, []byte) {
 	store, parts := writeParts(tb, testRows(23, 12, someNull), Limits{PageRows: 5})
-	return store, parts[0], partBytes(tb, store, parts[0])
+	return store, parts[0], bytesOf(tb, store, parts[0])
 }
 
 func TestFlippedBitsInAPartAreNoticed(t *testing.T) {
@@ -193,7 +193,7 @@ func TestFlippedBitsInAPartAreNoticed(t *testing.T) {
 				ranges = append(ranges, data[r.Offset:r.Offset+r.Bytes])
 			}
 			got, err := plan.Decode("part", ranges)
-			inPages := i >= len(ParquetMagic) && int64(i) < end
+			inPages := i >= len(parquetMagic) && int64(i) < end
 			var c *codec.CorruptError
 			switch {
 			case inPages && !errors.As(err, &c):
@@ -239,7 +239,7 @@ func BenchmarkReadPage(b *testing.B) {
 	rows := realRows(b)
 	store, parts := writeParts(b, rows, Limits{})
 	p := parts[0]
-	data := partBytes(b, store, p)
+	data := bytesOf(b, store, p)
 	cols := []Column{ColScheme, ColPort, ColHost, ColTS, ColPathQuery}
 	rng := rand.New(rand.NewPCG(30, 1))
 	b.Run("decode 100 rows", func(b *testing.B) {

@@ -74,7 +74,7 @@ func (d *pageDecoder) appendRuns(dst *DomainRuns, values []byte, n int) bool {
 		return false
 	}
 	last, first := 0, true // length of the previous value; no value of the page was seen yet
-	left := MaxPageBytes   // bytes of text that the page may still add
+	left := maxPageBytes   // bytes of text that the page may still add
 	for i, prefix := range prefixes {
 		suffix := int(suffixes[i])
 		if suffix == 0 && int(prefix) == last && !first {

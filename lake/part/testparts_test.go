@@ -51,8 +51,8 @@ func writeRows(tb testing.TB, w *Writer, rows []row.Row) []Written {
 	return parts
 }
 
-// partBytes reads a part from the store.
-func partBytes(tb testing.TB, store blob.Store, p Written) []byte {
+// bytesOf reads a part from the store.
+func bytesOf(tb testing.TB, store blob.Store, p Written) []byte {
 	tb.Helper()
 	data, _, err := store.Get(context.Background(), p.Part.Key)
 	if err != nil {
@@ -163,7 +163,7 @@ func readParquetGo(tb testing.TB, data []byte) []fileRow {
 }
 
 // testPage encodes a page of body, with a correct Parquet checksum.
-func testPage(h PageHeader, rows, encoding int, body []byte) []byte {
+func testPage(h pageHeader, rows, encoding int, body []byte) []byte {
 	h.Compressed, h.CRC = len(body), crc32.ChecksumIEEE(body)
-	return append(AppendPageHeader(nil, h, rows, encoding), body...)
+	return append(appendPageHeader(nil, h, rows, encoding), body...)
 }

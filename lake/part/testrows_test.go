@@ -121,7 +121,7 @@ func tangledRows(seed uint64, n int) []row.Row {
 		case 5:
 			r.HasTS = rng.IntN(3) > 0
 			if r.TS = 0; r.HasTS {
-				r.TS = []int64{0, -1, 1, -MaxTS, MaxTS}[rng.IntN(5)]
+				r.TS = []int64{0, -1, 1, -maxTS, maxTS}[rng.IntN(5)]
 			}
 		case 6:
 			r.HasSize = rng.IntN(3) > 0

@@ -60,7 +60,7 @@ func (w *Writer) endPage() error {
 			return err
 		}
 	}
-	full := w.file.raw+w.group.raw+raw > w.lim.PartBytes || len(w.file.groups) == MaxRowGroups
+	full := w.file.raw+w.group.raw+raw > w.lim.PartBytes || len(w.file.groups) == maxRowGroups
 	if full && w.file.rows+w.group.rows > 0 {
 		if err := w.endPart(); err != nil {
 			return err
@@ -129,8 +129,8 @@ func (w *Writer) pageKey() (k PageKey) {
 // headers, and checks its times and its text but for paths.
 func (w *Writer) measurePage() (int64, error) {
 	raw := 4*w.rows + w.path.plain + len(w.ids)
-	if low, high := w.numbers[ColTS].bounds(); low < -MaxTS || high > MaxTS {
-		return 0, fmt.Errorf("times of %d to %d ms since 1970: the limits are ±%d", low, high, int64(MaxTS))
+	if low, high := w.numbers[ColTS].bounds(); low < -maxTS || high > maxTS {
+		return 0, fmt.Errorf("times of %d to %d ms since 1970: the limits are ±%d", low, high, int64(maxTS))
 	}
 	for col := range Column(NumColumns) {
 		var nulls int
@@ -169,7 +169,7 @@ func levelBytes(col Column, rows, nulls int) int {
 func (w *Writer) encodePage(col Column) {
 	c := &w.cols[col]
 	page := writtenPage{rows: w.rows}
-	h := PageHeader{Zstd: col.Compression() == format.Zstd}
+	h := pageHeader{Zstd: col.Compression() == format.Zstd}
 	body := w.encoded[:0]
 	// useSlab makes body a part of a slab if the content is large, so that it need not be copied.
 	useSlab := func(content int) {
@@ -244,7 +244,7 @@ func (w *Writer) encodePage(col Column) {
 	h.Nulls = page.nulls
 	h.Compressed = len(body)
 	h.CRC = crc32.ChecksumIEEE(body)
-	header := AppendPageHeader(w.header[:0], h, w.rows, col.Encoding())
+	header := appendPageHeader(w.header[:0], h, w.rows, col.Encoding())
 	w.header = header
 	page.bytes = len(header) + len(body)
 	page.rawBytes = len(header) + h.Uncompressed
@@ -379,12 +379,12 @@ func compareBounds(kind format.Type, a, b []byte) int {
 	return bytes.Compare(a, b)
 }
 
-// lowerBound shortens a string to at most BoundBytes, at the start of a character.
+// lowerBound shortens a string to at most boundBytes, at the start of a character.
 func lowerBound(v []byte) []byte {
-	if len(v) <= BoundBytes {
+	if len(v) <= boundBytes {
 		return v
 	}
-	n := BoundBytes
+	n := boundBytes
 	for n > 0 && !utf8.RuneStart(v[n]) {
 		n--
 	}

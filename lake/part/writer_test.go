@@ -170,7 +170,7 @@ func TestPartsReadTheSameByOtherLibraries(t *testing.T) {
 			want := fileRows(tc.Rows)
 			var byParquetGo, byArrow []fileRow
 			for i, p := range parts {
-				data := partBytes(t, store, p)
+				data := bytesOf(t, store, p)
 				wantKey := lake.PartKey(testDataset, lake.AnyPrefix, testBatch, lake.Digest(data), i)
 				if p.Part.Key != wantKey {
 					t.Errorf("key %s, want %s", p.Part.Key, wantKey)
@@ -198,13 +198,13 @@ func TestPartMetadataIsTrue(t *testing.T) {
 		t.Run(tc.Name, func(t *testing.T) {
 			store, parts := writeParts(t, tc.Rows, tc.Limits)
 			for _, p := range parts {
-				data := partBytes(t, store, p)
+				data := bytesOf(t, store, p)
 				f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got := f.Metadata().CreatedBy; got != CreatedBy {
-					t.Errorf("created_by %q, want %q", got, CreatedBy)
+				if got := f.Metadata().CreatedBy; got != createdBy {
+					t.Errorf("created_by %q, want %q", got, createdBy)
 				}
 				if got := len(f.RowGroups()); got != p.Part.RowGroups {
 					t.Errorf("%d row groups, entry says %d", got, p.Part.RowGroups)
@@ -316,8 +316,8 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 		if typ.Compare(min, lo) > 0 || typ.Compare(max, hi) < 0 {
 			t.Errorf("%s: statistics %v to %v, values %v to %v", Column(c), min, max, lo, hi)
 		}
-		if len(lo.String()) <= BoundBytes && !parquet.Equal(min, lo) ||
-			len(hi.String()) <= BoundBytes && !parquet.Equal(max, hi) {
+		if len(lo.String()) <= boundBytes && !parquet.Equal(min, lo) ||
+			len(hi.String()) <= boundBytes && !parquet.Equal(max, hi) {
 			t.Errorf("%s: short bounds %v to %v are not the values %v to %v", Column(c), min, max, lo, hi)
 		}
 	}
@@ -325,7 +325,7 @@ func checkRowGroup(t *testing.T, f *parquet.File, g int, rg parquet.RowGroup) {
 
 func TestPartSchemaIsTheDocumentedOne(t *testing.T) {
 	store, parts := writeParts(t, sameSite(1), Limits{})
-	data := partBytes(t, store, parts[0])
+	data := bytesOf(t, store, parts[0])
 	f, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
 		t.Fatal(err)
@@ -375,7 +375,7 @@ func TestPartKeepsItsLimits(t *testing.T) {
 		t.Fatalf("%d parts", len(parts))
 	}
 	for _, p := range parts {
-		data := partBytes(t, store, p)
+		data := bytesOf(t, store, p)
 		groups := make([]int64, p.Part.RowGroups) // bytes before compression, page headers left out
 		for i := range p.Blocks {
 			b := &p.Blocks[i]
@@ -385,7 +385,7 @@ func TestPartKeepsItsLimits(t *testing.T) {
 					t.Errorf("page of %d rows", rows)
 				}
 				for c := range Column(NumColumns) {
-					h, err := ReadPageHeader(data[b.PageOffset(c, n):b.PageOffset(c, n+1)], c, rows, "part")
+					h, err := readPageHeader(data[b.PageOffset(c, n):b.PageOffset(c, n+1)], c, rows, "part")
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -455,7 +455,7 @@ func TestPartBytesDependOnRowsAlone(t *testing.T) {
 		if i == len(partsAgain) || parts[i].Part != partsAgain[i].Part {
 			t.Fatalf("parts %+v, want %+v", partsAgain, parts)
 		}
-		if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, again, partsAgain[i])) {
+		if !bytes.Equal(bytesOf(t, store, parts[i]), bytesOf(t, again, partsAgain[i])) {
 			t.Errorf("part %d differs", i)
 		}
 	}
@@ -474,7 +474,7 @@ func TestInvalidRowsAreRejected(t *testing.T) {
 		"a smaller port":     change(func(r *row.Row) { r.Port = 79 }),
 		"no port":            change(func(r *row.Row) { r.Port = -1 }),
 		"a smaller ts":       change(func(r *row.Row) { r.TS = -6 }),
-		"a ts out of range":  change(func(r *row.Row) { r.TS = MaxTS + 1 }),
+		"a ts out of range":  change(func(r *row.Row) { r.TS = maxTS + 1 }),
 		"no ts":              change(func(r *row.Row) { r.TS, r.HasTS = 0, false }),
 		"a smaller size":     change(func(r *row.Row) { r.Size = 4 }),
 		"no size":            change(func(r *row.Row) { r.Size, r.HasSize = 0, false }),
@@ -539,7 +539,7 @@ func TestPartsDoNotDependOnHowManyRowsCome(t *testing.T) {
 					t.Fatalf("%s: %d parts, want %d", name, len(batchParts), len(parts))
 				}
 				for i := range parts {
-					if !bytes.Equal(partBytes(t, store, parts[i]), partBytes(t, other, batchParts[i])) {
+					if !bytes.Equal(bytesOf(t, store, parts[i]), bytesOf(t, other, batchParts[i])) {
 						t.Errorf("%s: part %d differs", name, i)
 					}
 				}
@@ -811,7 +811,7 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 			rows := testRows(seed, 600, someNull)
 			alone, parts := writeWith(t, rows, opt)
 			for _, p := range parts {
-				want = append(want, partBytes(t, alone, p))
+				want = append(want, bytesOf(t, alone, p))
 			}
 			w := newRowWriter(context.Background(), store, opt)
 			for i := range rows {
@@ -849,7 +849,7 @@ func TestPartsAreStoredWhileOthersAreWritten(t *testing.T) {
 			t.Fatalf("%d parts, want %d", len(all), len(want))
 		}
 		for i, p := range all {
-			if !bytes.Equal(partBytes(t, store, p), want[i]) {
+			if !bytes.Equal(bytesOf(t, store, p), want[i]) {
 				t.Errorf("part %d differs", i)
 			}
 		}
@@ -906,16 +906,16 @@ func TestPartWriterStopsWithItsContext(t *testing.T) {
 
 func TestTruncatedBoundsStayBounds(t *testing.T) {
 	for _, v := range []string{
-		"", "short", strings.Repeat("a", BoundBytes), strings.Repeat("a", BoundBytes+1),
-		strings.Repeat("a", BoundBytes-1) + "é", strings.Repeat("é", BoundBytes),
-		strings.Repeat("\x7f", 2*BoundBytes), strings.Repeat("\ud7ff", BoundBytes),
-		"a" + strings.Repeat("\U0010ffff", BoundBytes), strings.Repeat("\U0010ffff", BoundBytes),
+		"", "short", strings.Repeat("a", boundBytes), strings.Repeat("a", boundBytes+1),
+		strings.Repeat("a", boundBytes-1) + "é", strings.Repeat("é", boundBytes),
+		strings.Repeat("\x7f", 2*boundBytes), strings.Repeat("\ud7ff", boundBytes),
+		"a" + strings.Repeat("\U0010ffff", boundBytes), strings.Repeat("\U0010ffff", boundBytes),
 	} {
 		lo, hi := lowerBound([]byte(v)), upperBound([]byte(v))
 		if string(lo) > v || string(hi) < v {
 			t.Errorf("%.20q…: %.20q to %.20q", v, lo, hi)
 		}
-		if !strings.HasPrefix(v, string(lo)) || len(lo) > BoundBytes {
+		if !strings.HasPrefix(v, string(lo)) || len(lo) > boundBytes {
 			t.Errorf("lower bound of %d bytes", len(lo))
 		}
 		if s := string(hi); strings.ToValidUTF8(s, "") != s || strings.ToValidUTF8(string(lo), "") != string(lo) {
@@ -1068,7 +1068,7 @@ func writeParquetGo(tb testing.TB, out io.Writer, rows []row.Row) {
 	tb.Helper()
 	w := parquet.NewWriter(out, parquet.SchemaOf(new(parquetGoRow)),
 		parquet.Compression(&zstd.Codec{Level: zstd.SpeedFastest}), parquet.DataPageVersion(2),
-		parquet.ColumnIndexSizeLimit(func([]string) int { return BoundBytes }),
+		parquet.ColumnIndexSizeLimit(func([]string) int { return boundBytes }),
 		parquet.DataPageStatistics(false), parquet.CreatedBy("urlake", "1", ""))
 	cols := w.ColumnWriters()
 	values := make([][]parquet.Value, NumColumns)

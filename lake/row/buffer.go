@@ -30,7 +30,7 @@ import (
 // Blocks and names are in slabs. An offset is the number of a chunk and a position in it; chunks
 // are pieces of slabs and of larger rows.
 //
-// Load adds rows in another way. It knows all hosts before it reads a row, so it reserves memory
+// load adds rows in another way. It knows all hosts before it reads a row, so it reserves memory
 // for each host and copies its rows there, one after the other and without host numbers. Their
 // bufferHost has the offset of that memory in data and its size in bytes, and offsets has no entry
 // for them.
@@ -51,7 +51,7 @@ type Buffer struct {
 	// Blocks have the rows that were added, each as
 	//	u32 host number | row
 	// and a row is
-	//	u32 length of the path << SuffixBits | kind of the suffix; path
+	//	u32 length of the path << suffixBits | kind of the suffix; path
 	//	if the kind is OwnSuffix: u32 length of the suffix; suffix as in a key
 	blocks       [][]byte
 	blockOffsets []uint32 // where blocks begin
@@ -79,7 +79,7 @@ type Buffer struct {
 	slabs []*[bufferSlab]byte // of names and loaded rows
 	spare []*[bufferSlab]byte
 
-	prefetched *shuffleLoad // the reads that Prefetch started, for the next Load
+	prefetched *shuffleLoad // the reads that prefetch started, for the next load
 
 	// Scratch space for sorting the rows of one host.
 	refs  []rowRef
@@ -161,7 +161,7 @@ func (b *Buffer) Hosts() int { return len(b.hosts) }
 // emptied. A host may have several numbers; its rows are passed on together all the same.
 func (b *Buffer) Host(domain, host string, domainID uint64) (uint32, error) {
 	if strings.IndexByte(domain, 0) >= 0 || strings.IndexByte(host, 0) >= 0 {
-		return 0, ErrZeroByte
+		return 0, errZeroByte
 	}
 	if len(domain)+len(host) > maxHost {
 		return 0, ErrRowTooLarge
@@ -213,14 +213,14 @@ func (b *Buffer) Add(host uint32, path []byte, suffix *Suffix) error {
 		rest = suffix.KeySize()
 		size += 4 + rest
 		if suffix.HasZeroByte() {
-			return ErrZeroByte
+			return errZeroByte
 		}
 	}
 	if size > MaxKey-maxHost {
 		return ErrRowTooLarge
 	}
 	if bytes.IndexByte(path, 0) >= 0 {
-		return ErrZeroByte
+		return errZeroByte
 	}
 	dst := b.appendRow(host, path, kind, size)
 	if kind == OwnSuffix {
@@ -281,7 +281,7 @@ func (b *Buffer) appendRow(host uint32, path []byte, kind, size int) []byte {
 	c.rows++
 	c.bytes += uint32(4 + size)
 	dst := b.allocate(8 + size)
-	binary.LittleEndian.PutUint64(dst, uint64(host)|uint64(len(path)<<SuffixBits|kind)<<32)
+	binary.LittleEndian.PutUint64(dst, uint64(host)|uint64(len(path)<<suffixBits|kind)<<32)
 	dst = dst[8:]
 	return dst[copy(dst, path):]
 }
@@ -366,7 +366,7 @@ func (b *Buffer) Release() {
 
 // Shrink removes all rows and hosts and returns the memory of rows to a pool.
 func (b *Buffer) Shrink() {
-	b.Empty()
+	b.empty()
 	for _, slab := range b.spare {
 		bufferSlabs.Put(slab)
 	}
@@ -374,8 +374,8 @@ func (b *Buffer) Shrink() {
 	b.spare = b.spare[:0]
 }
 
-// Empty removes all rows and hosts and keeps their memory.
-func (b *Buffer) Empty() {
+// empty removes all rows and hosts and keeps their memory.
+func (b *Buffer) empty() {
 	b.spare = append(b.spare, b.slabs...)
 	for _, s := range b.rowSlabs {
 		b.spare = append(b.spare, s.slab)
@@ -458,8 +458,8 @@ func (b *Buffer) finishAdding() {
 // rowSize returns the size of the row at the beginning of data.
 func rowSize(data []byte) int {
 	header := binary.LittleEndian.Uint32(data)
-	size := 4 + int(header>>SuffixBits)
-	if header&(1<<SuffixBits-1) == OwnSuffix {
+	size := 4 + int(header>>suffixBits)
+	if header&(1<<suffixBits-1) == OwnSuffix {
 		size += 4 + int(binary.LittleEndian.Uint32(data[size:]))
 	}
 	return size

@@ -34,7 +34,7 @@ var (
 	_ = [1]struct{}{}[urlnorm.OtherOrigin]
 	_ = [1]struct{}{}[urlnorm.HTTPOrigin+HTTPSuffix-2]
 	_ = [1]struct{}{}[urlnorm.HTTPSOrigin+HTTPSSuffix-2]
-	_ = [1]struct{}{}[SuffixBits-2]
+	_ = [1]struct{}{}[suffixBits-2]
 	_ = [1]struct{}{}[unsafe.Sizeof(hostCount{})-8]
 	_ = [1]struct{}{}[unsafe.Offsetof(hostCount{}.bytes)-4]
 )

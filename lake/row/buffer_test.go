@@ -48,8 +48,8 @@ func checkAddParsed(tb testing.TB, budget int64, first uint32, urls []urlnorm.Pa
 		switch urls = urls[added:]; {
 		case each.Full():
 			checkBlocks(tb, each, many)
-			each.Empty()
-			many.Empty()
+			each.empty()
+			many.empty()
 		case len(urls) > 0:
 			if p := &urls[0]; p.Kind != urlnorm.OtherOrigin && len(p.PathQuery) <= MaxKey-maxHost {
 				tb.Fatalf("a row of kind %d with %d bytes was not added", p.Kind, len(p.PathQuery))
@@ -146,7 +146,7 @@ func TestFullCountsMemoryToSortIn(t *testing.T) {
 			for i := range c.hosts {
 				b.PlainHost("a.example", fmt.Sprint(i, ".a.example"), uint64(i))
 			}
-			b.Empty()
+			b.empty()
 			if err := b.AddPlain(0, []byte(path), true); err != nil || b.Full() {
 				t.Errorf("an emptied buffer is full: %v, %v", b.Full(), err)
 			}
@@ -251,12 +251,12 @@ func TestLoadOfTooManyNamesFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenShuffle(ctx, store, []ShuffleFile{f})
+	s, err := openShuffle(ctx, store, []ShuffleFile{f})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.names = make([][]byte, 1<<(32-chunkBits))
-	if err := b.Load(ctx, s, 0, Partitions-1, nil); err == nil || b.Len() != 0 {
+	if err := b.load(ctx, s, 0, Partitions-1, nil); err == nil || b.Len() != 0 {
 		t.Errorf("%d rows, %v", b.Len(), err)
 	}
 }
@@ -285,13 +285,13 @@ func TestLoadOfManyFilesUsesFewBuffers(t *testing.T) {
 	defer func() { shuffleBuffers.New = makeBuffer }()
 	shuffleBuffers.New = func() any { made.Add(1); return makeBuffer() }
 	for _, partitions := range []int{1, Partitions} {
-		s, err := OpenShuffle(ctx, store, list)
+		s, err := openShuffle(ctx, store, list)
 		if err != nil {
 			t.Fatal(err)
 		}
 		b := NewBuffer(1 << 30)
 		first := int(id>>56) / partitions * partitions
-		if err := b.Load(ctx, s, byte(first), byte(first+partitions-1), nil); err != nil || b.Len() != files {
+		if err := b.load(ctx, s, byte(first), byte(first+partitions-1), nil); err != nil || b.Len() != files {
 			t.Fatalf("%d rows, %v", b.Len(), err)
 		}
 		b.Release()
@@ -368,7 +368,7 @@ func BenchmarkAddParsed(b *testing.B) {
 	buffer := NewBuffer(1 << 30)
 	defer buffer.Release()
 	for b.Loop() {
-		buffer.Empty()
+		buffer.empty()
 		for range 8 {
 			for i := 0; i < len(urls); i += 256 {
 				if n := buffer.AddParsed(0, urls[i:i+256]); n != 256 {
@@ -399,19 +399,19 @@ func BenchmarkLoadedRows(b *testing.B) {
 		}
 		files = append(files, f)
 	}
-	s, err := OpenShuffle(ctx, store, files)
+	s, err := openShuffle(ctx, store, files)
 	if err != nil {
 		b.Fatal(err)
 	}
 	for b.Loop() {
 		for p := range 4 {
-			if err := buffer.Load(ctx, s, byte(p<<6), byte(p<<6|63), nil); err != nil {
+			if err := buffer.load(ctx, s, byte(p<<6), byte(p<<6|63), nil); err != nil {
 				b.Fatal(err)
 			}
 			if err := buffer.Rows(ctx, byte(p<<6), byte(p<<6|63), &pathSink{}); err != nil {
 				b.Fatal(err)
 			}
-			buffer.Empty()
+			buffer.empty()
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/benchmarkRows, "ns/row")

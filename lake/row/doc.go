@@ -8,7 +8,7 @@
 // A Buffer collects the rows of a split in memory and sorts them. If a batch has more splits, or
 // more rows than fit into a buffer, the rows go through staging. A shuffle file holds the rows of
 // one split by partition, unsorted; a merge task loads its partitions of all shuffle files into a
-// Buffer. A run holds sorted rows that a merge task spilled, and MergeRuns merges runs. PlanMerge
+// Buffer. A run holds sorted rows that a merge task spilled, and mergeRuns merges runs. PlanMerge
 // chooses how a batch is partitioned and divides the partitions into tasks; FromShuffle is a task's
 // Source of sorted rows. docs/formats/shuffle.md and docs/formats/run.md describe both files.
 //

@@ -85,14 +85,14 @@ func (b *Buffer) loadOffsets(offsets []uint32) {
 		path := offset&(1<<chunkBits-1) + 4
 		data := chunks[chunk][path-4:]
 		cache := binary.BigEndian.Uint64(data[4+depth:])
-		if more := uint(binary.LittleEndian.Uint32(data)>>SuffixBits) - depth; more < 8 {
+		if more := uint(binary.LittleEndian.Uint32(data)>>suffixBits) - depth; more < 8 {
 			cache &^= ^uint64(0) >> (8 * more)
 		}
 		refs[i] = rowRef{cache, chunk, path}
 	}
 }
 
-// loadTogether adds the rows of a host to refs. Buffer.Load has stored them next to each other.
+// loadTogether adds the rows of a host to refs. Buffer.load has stored them next to each other.
 func (b *Buffer) loadTogether(h *bufferHost) {
 	b.refs = slices.Grow(b.refs, int(h.rows))
 	chunk := h.data >> chunkBits
@@ -100,7 +100,7 @@ func (b *Buffer) loadTogether(h *bufferHost) {
 	at := h.data & (1<<chunkBits - 1)
 	for end := at + h.bytes; at < end; {
 		r := data[at:end]
-		path := r[4 : 4+binary.LittleEndian.Uint32(r)>>SuffixBits]
+		path := r[4 : 4+binary.LittleEndian.Uint32(r)>>suffixBits]
 		b.refs = append(b.refs, rowRef{loadPath(path, b.depth), chunk, at + 4})
 		at += uint32(rowSize(r))
 	}
@@ -115,16 +115,16 @@ func (b *Buffer) header(r rowRef) (chunk []byte, header uint32) {
 // path returns a row's path.
 func (b *Buffer) path(r rowRef) []byte {
 	chunk, header := b.header(r)
-	return chunk[r.path : r.path+header>>SuffixBits]
+	return chunk[r.path : r.path+header>>suffixBits]
 }
 
 // suffixKey returns a row's suffix as in a key.
 func (b *Buffer) suffixKey(r rowRef) []byte {
 	chunk, header := b.header(r)
-	if kind := header & (1<<SuffixBits - 1); kind != OwnSuffix {
-		return UsualSuffixKeys[kind]
+	if kind := header & (1<<suffixBits - 1); kind != OwnSuffix {
+		return usualSuffixKeys[kind]
 	}
-	at := r.path + header>>SuffixBits
+	at := r.path + header>>suffixBits
 	n := binary.LittleEndian.Uint32(chunk[at:])
 	return chunk[at+4 : at+4+n]
 }
@@ -162,7 +162,7 @@ func (b *Buffer) pass(h *bufferHost, sink Sink) error {
 			data := b.chunks[r.chunk][r.path-4:]
 			header := binary.LittleEndian.Uint32(data)
 			var suffix *Suffix
-			if kind := header & (1<<SuffixBits - 1); kind != OwnSuffix {
+			if kind := header & (1<<suffixBits - 1); kind != OwnSuffix {
 				suffix = &UsualSuffixes[kind]
 			} else {
 				b.passSuffixes = append(b.passSuffixes, Suffix{})
@@ -171,7 +171,7 @@ func (b *Buffer) pass(h *bufferHost, sink Sink) error {
 					return err
 				}
 			}
-			rows[i].Path, rows[i].Suffix = data[4:4+header>>SuffixBits], suffix
+			rows[i].Path, rows[i].Suffix = data[4:4+header>>suffixBits], suffix
 		}
 		from += n
 	}

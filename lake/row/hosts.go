@@ -15,7 +15,7 @@ type bufferHost struct {
 	name   uint32 // offset of its name in names
 	length uint16 // of the name
 	domain uint16 // length of the domain, which the name ends with; with ownDomain added, it follows the name
-	data   uint32 // offset of its rows, if Load put them one after the other
+	data   uint32 // offset of its rows, if load put them one after the other
 	bytes  uint32 // size of these rows; 0 if its rows are in blocks
 }
 

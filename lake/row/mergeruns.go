@@ -30,13 +30,13 @@ const (
 	concurrentReads = 32
 )
 
-// MergeRuns merges runs and passes their rows to sink in the order of their keys, one of each
+// mergeRuns merges runs and passes their rows to sink in the order of their keys, one of each
 // record: the one with the smallest raw URL.
 //
 // If there are more runs than it merges at once, it first merges groups of them into larger runs.
 // Spill returns their keys in the store, by pass and number. They are the same for the same runs;
 // the caller deletes them with the rest of its staging area.
-func MergeRuns(ctx context.Context, store blob.Store, runs []Run, spill func(pass, n int) string, sink Sink) error {
+func mergeRuns(ctx context.Context, store blob.Store, runs []Run, spill func(pass, n int) string, sink Sink) error {
 	for pass := 0; len(runs) > maxSections; pass++ {
 		var merged []Run
 		for group := range slices.Chunk(runs, maxSections) {

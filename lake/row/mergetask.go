@@ -65,7 +65,7 @@ func PlanMerge(parts *[Partitions]PartitionSize, lim MergeLimits) (width int, ta
 			tasks = append(tasks, MergeTask{})
 		}
 		t := &tasks[len(tasks)-1]
-		t.Prefixes = append(t.Prefixes, PrefixOf(first, width))
+		t.Prefixes = append(t.Prefixes, prefixOf(first, width))
 		t.add(sum)
 	}
 	return width, tasks
@@ -88,7 +88,7 @@ func FromShuffle(
 	spill func(prefix string, pass, n int) string,
 ) (source Source, release func(), err error) {
 	ctx, cancel := context.WithCancel(ctx) // ends prefetches that were not used
-	shuffle, err := OpenShuffle(ctx, store, files)
+	shuffle, err := openShuffle(ctx, store, files)
 	if err != nil {
 		cancel()
 		return nil, nil, err
@@ -101,23 +101,23 @@ func FromShuffle(
 			runs = append(runs, r)
 			return err
 		}
-		if err := buffer.Load(ctx, shuffle, first, last, writeRun); err != nil {
+		if err := buffer.load(ctx, shuffle, first, last, writeRun); err != nil {
 			return err
 		}
 		if len(runs) == 0 {
 			if next := slices.Index(prefixes, prefix) + 1; next < len(prefixes) {
 				if first, last, err := PartitionsOf(prefixes[next]); err == nil { // an error is returned at their turn
-					buffer.Prefetch(ctx, shuffle, first, last)
+					buffer.prefetch(ctx, shuffle, first, last)
 				}
 			}
-			defer buffer.Empty()
+			defer buffer.empty()
 			return buffer.Rows(ctx, first, last, sink)
 		}
 		if err := writeRun(); err != nil {
 			return err
 		}
-		buffer.Shrink() // MergeRuns allocates its own memory
-		return MergeRuns(ctx, store, runs, func(pass, n int) string { return spill(prefix, 1+pass, n) }, sink)
+		buffer.Shrink() // mergeRuns allocates its own memory
+		return mergeRuns(ctx, store, runs, func(pass, n int) string { return spill(prefix, 1+pass, n) }, sink)
 	}
 	return source, func() { cancel(); buffer.Release() }, nil
 }

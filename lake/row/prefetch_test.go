@@ -54,7 +54,7 @@ func TestPrefetchOfPartitionsWithoutRows(t *testing.T) {
 	memory := blob.NewMemory()
 	rows := []Row{{Domain: "example.com", Host: "example.com", PathQuery: "/", Scheme: "https", Port: -1}}
 	files := writeShuffle(t, memory, rows, 1<<20)
-	s, err := OpenShuffle(ctx, memory, files)
+	s, err := openShuffle(ctx, memory, files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func TestPrefetchOfPartitionsWithoutRows(t *testing.T) {
 	defer b.Release()
 	p := partitionOf("example.com")
 	for _, empty := range [][2]byte{{p + 1, p + 1}, {(p + 16) &^ 15, (p+16)&^15 + 15}} {
-		b.Prefetch(ctx, s, empty[0], empty[1])
-		if err := b.Load(ctx, s, empty[0], empty[1], nil); err != nil || b.Len() != 0 {
+		b.prefetch(ctx, s, empty[0], empty[1])
+		if err := b.load(ctx, s, empty[0], empty[1], nil); err != nil || b.Len() != 0 {
 			t.Errorf("partitions %02x: %d rows, %v", empty, b.Len(), err)
 		}
 	}
@@ -74,16 +74,16 @@ func TestPrefetchedReadsAreUsedOnce(t *testing.T) {
 	ctx := t.Context()
 	memory := blob.NewMemory()
 	rows := manyRows(11, 2000)
-	s, err := OpenShuffle(ctx, memory, writeShuffle(t, memory, rows, 20_000))
+	s, err := openShuffle(ctx, memory, writeShuffle(t, memory, rows, 20_000))
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := NewBuffer(1 << 30)
 	defer b.Release()
-	b.Prefetch(ctx, s, 0, 255)
+	b.prefetch(ctx, s, 0, 255)
 	for range 2 {
 		c := &collector{tb: t}
-		if err := b.Load(ctx, s, 0, 255, nil); err != nil {
+		if err := b.load(ctx, s, 0, 255, nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Rows(ctx, 0, 255, c); err != nil {
@@ -92,11 +92,11 @@ func TestPrefetchedReadsAreUsedOnce(t *testing.T) {
 		if diff := cmp.Diff(oracle(rows, 0, 255), c.rows); diff != "" {
 			t.Fatal(diff)
 		}
-		b.Empty()
+		b.empty()
 	}
 }
 
-// Prefetch has as many reads in flight as a load, however many files there are.
+// A prefetch has as many reads in flight as a load, however many files there are.
 func TestPrefetchBoundsItsReads(t *testing.T) {
 	const most = 8
 	memory := blob.NewMemory()
@@ -111,16 +111,16 @@ func TestPrefetchBoundsItsReads(t *testing.T) {
 			ctx := t.Context()
 			begin := make(chan struct{})
 			store := &slowStore{Store: memory, before: func(context.Context) error { <-begin; return nil }}
-			s, err := OpenShuffle(ctx, store, files)
+			s, err := openShuffle(ctx, store, files)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b := NewBuffer(1 << 30)
 			defer b.Release()
 			loaded := make(chan error, 1)
-			load := func() { loaded <- b.Load(ctx, s, 0, 255, nil) }
+			load := func() { loaded <- b.load(ctx, s, 0, 255, nil) }
 			if prefetch {
-				b.Prefetch(ctx, s, 0, 255)
+				b.prefetch(ctx, s, 0, 255)
 			} else {
 				go load()
 			}
@@ -171,7 +171,7 @@ func loadsThatFail(t *testing.T) {
 			return nil
 		}
 	}}
-	s, err := OpenShuffle(t.Context(), store, files)
+	s, err := openShuffle(t.Context(), store, files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,11 +185,11 @@ func loadsThatFail(t *testing.T) {
 		b := NewBuffer(1 << 30)
 		for first := 0; first < 256; first += 64 {
 			c := &collector{tb: t}
-			err := b.Load(ctx, s, byte(first), byte(first+63), func() error { return errors.New("full") })
+			err := b.load(ctx, s, byte(first), byte(first+63), func() error { return errors.New("full") })
 			if err == nil {
 				if i%4 != 0 {
 					next := (first + 64) % 256
-					b.Prefetch(ctx, s, byte(next), byte(next+63))
+					b.prefetch(ctx, s, byte(next), byte(next+63))
 				}
 				err = b.Rows(ctx, byte(first), byte(first+63), c)
 			}
@@ -202,7 +202,7 @@ func loadsThatFail(t *testing.T) {
 			if diff := cmp.Diff(want[first], c.rows); diff != "" {
 				t.Fatal(diff)
 			}
-			b.Empty()
+			b.empty()
 		}
 		b.Release() // with reads in flight
 		cancel()

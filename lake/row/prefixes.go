@@ -22,8 +22,8 @@ func PartitionsOf(prefix string) (first, last byte, err error) {
 	return 0, 0, fmt.Errorf("domain prefix %q", prefix)
 }
 
-// PrefixOf returns the domain_prefix of a partition for a width in hex digits; 0 is any.
-func PrefixOf(partition, width int) string {
+// prefixOf returns the domain_prefix of a partition for a width in hex digits; 0 is any.
+func prefixOf(partition, width int) string {
 	switch width {
 	case 0:
 		return lake.AnyPrefix

@@ -73,7 +73,7 @@ const (
 	HTTPSuffix         // http and no other field
 	OwnSuffix          // any other suffix; its bytes are stored with the row
 
-	SuffixBits = 2 // a kind has this many bits in buffers and shuffle files
+	suffixBits = 2 // a kind has this many bits in buffers and shuffle files
 )
 
 var (
@@ -83,8 +83,8 @@ var (
 		HTTPSuffix:  {Scheme: "http", Port: -1},
 	}
 
-	// UsualSuffixKeys are what AppendKey appends for UsualSuffixes.
-	UsualSuffixKeys = [OwnSuffix][]byte{
+	// usualSuffixKeys are what AppendKey appends for UsualSuffixes.
+	usualSuffixKeys = [OwnSuffix][]byte{
 		HTTPSSuffix: UsualSuffixes[HTTPSSuffix].AppendKey(nil),
 		HTTPSuffix:  UsualSuffixes[HTTPSuffix].AppendKey(nil),
 	}

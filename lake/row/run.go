@@ -138,7 +138,7 @@ func (b *Buffer) WriteRun(ctx context.Context, store blob.Store, key string) (Ru
 	if err != nil {
 		return Run{}, err
 	}
-	b.Empty()
+	b.empty()
 	return run, nil
 }
 

@@ -183,12 +183,12 @@ func writeShuffle(tb testing.TB, store blob.Store, rows []Row, budget int64) (fi
 	return files
 }
 
-// merged returns the rows that MergeRuns passes on.
+// merged returns the rows that mergeRuns passes on.
 func merged(tb testing.TB, store blob.Store, runs []Run) []Row {
 	tb.Helper()
 	c := &collector{tb: tb}
 	spill := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
-	if err := MergeRuns(context.Background(), store, runs, spill, c); err != nil {
+	if err := mergeRuns(context.Background(), store, runs, spill, c); err != nil {
 		tb.Fatal(err)
 	}
 	return c.rows
@@ -207,7 +207,7 @@ func loaded(tb testing.TB, store blob.Store, files []ShuffleFile, first, last by
 
 func load(store blob.Store, files []ShuffleFile, first, last byte, budget int64, sink Sink) error {
 	ctx := context.Background()
-	s, err := OpenShuffle(ctx, store, files)
+	s, err := openShuffle(ctx, store, files)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func load(store blob.Store, files []ShuffleFile, first, last byte, budget int64,
 		runs = append(runs, run)
 		return err
 	}
-	if err := b.Load(ctx, s, first, last, spill); err != nil {
+	if err := b.load(ctx, s, first, last, spill); err != nil {
 		return err
 	}
 	if len(runs) == 0 {
@@ -229,7 +229,7 @@ func load(store blob.Store, files []ShuffleFile, first, last byte, budget int64,
 		return err
 	}
 	key := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
-	return MergeRuns(ctx, store, runs, key, sink)
+	return mergeRuns(ctx, store, runs, key, sink)
 }
 
 // manyRows returns rows of every partition, with long shared prefixes and equal records.
@@ -519,7 +519,7 @@ func TestBufferAfterWritingFails(t *testing.T) {
 // mergeError merges a run and returns the error and the rows that were passed on before it.
 func mergeError(tb testing.TB, store blob.Store, run Run) (rows []Row, err error) {
 	c := &collector{tb: tb}
-	err = MergeRuns(context.Background(), store, []Run{run}, nil, c)
+	err = mergeRuns(context.Background(), store, []Run{run}, nil, c)
 	return c.rows, err
 }
 
@@ -532,7 +532,7 @@ func TestDamagedFileIsCorrupt(t *testing.T) {
 	run := writeRuns(t, store, rows, 1<<30)[0]
 	file := writeShuffle(t, store, rows, 1<<30)[0]
 	for key, read := range map[string]func(c *collector) error{
-		run.Key:  func(c *collector) error { return MergeRuns(ctx, store, []Run{run}, nil, c) },
+		run.Key:  func(c *collector) error { return mergeRuns(ctx, store, []Run{run}, nil, c) },
 		file.Key: func(c *collector) error { return load(store, []ShuffleFile{file}, 0, 255, 1<<30, c) },
 	} {
 		data, _, err := store.Get(ctx, key)
@@ -579,14 +579,14 @@ func TestPrefetchedRowsAreTheSame(t *testing.T) {
 	} {
 		for _, budget := range []int64{30_000, 1 << 30} {
 			store := blob.NewCounting(memory)
-			s, err := OpenShuffle(ctx, store, files)
+			s, err := openShuffle(ctx, store, files)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b := NewBuffer(budget)
 			for first := 0; first < 256; first += 16 {
 				if n := c.prefetch(first); n < 256 {
-					b.Prefetch(ctx, s, byte(n), byte(n+15))
+					b.prefetch(ctx, s, byte(n), byte(n+15))
 				}
 				var runs []Run
 				spill := func() error {
@@ -595,19 +595,19 @@ func TestPrefetchedRowsAreTheSame(t *testing.T) {
 					return err
 				}
 				sink := &collector{tb: t}
-				err := b.Load(ctx, s, byte(first), byte(first+15), spill)
+				err := b.load(ctx, s, byte(first), byte(first+15), spill)
 				if err == nil && len(runs) == 0 {
 					err = b.Rows(ctx, byte(first), byte(first+15), sink)
 				} else if err == nil {
 					if err = spill(); err == nil {
 						key := func(pass, n int) string { return fmt.Sprintf("staging/r/merging/%d-%d", pass, n) }
-						err = MergeRuns(ctx, memory, runs, key, sink)
+						err = mergeRuns(ctx, memory, runs, key, sink)
 					}
 				}
 				if err != nil {
 					t.Fatal(err)
 				}
-				b.Empty()
+				b.empty()
 				if diff := cmp.Diff(oracle(rows, byte(first), byte(first+15)), sink.rows); diff != "" {
 					t.Fatalf("prefetched %s, budget %d, partitions from %02x: %s", c.name, budget, first, diff)
 				}
@@ -622,7 +622,7 @@ func TestPrefetchedRowsAreTheSame(t *testing.T) {
 		t.Errorf("%d reads without prefetching, %d with it", requests[:2], requests[2:])
 	}
 	// A file that is gone when it is prefetched.
-	s, err := OpenShuffle(ctx, memory, files)
+	s, err := openShuffle(ctx, memory, files)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -630,8 +630,8 @@ func TestPrefetchedRowsAreTheSame(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := NewBuffer(1 << 30)
-	b.Prefetch(ctx, s, 0, 255)
-	if err := b.Load(ctx, s, 0, 255, nil); !errors.Is(err, blob.ErrNotExist) {
+	b.prefetch(ctx, s, 0, 255)
+	if err := b.load(ctx, s, 0, 255, nil); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("a file gone when it is prefetched: %v", err)
 	}
 }
@@ -643,7 +643,7 @@ func TestMergeEndsWhenTheSinkOrTheStoreFails(t *testing.T) {
 	runs, files := writeRuns(t, store, rows, 20_000), writeShuffle(t, store, rows, 20_000)
 	enough := errors.New("enough")
 	for name, merge := range map[string]func(c *collector) error{
-		"runs":    func(c *collector) error { return MergeRuns(ctx, store, runs, nil, c) },
+		"runs":    func(c *collector) error { return mergeRuns(ctx, store, runs, nil, c) },
 		"shuffle": func(c *collector) error { return load(store, files, 0, 255, 1<<30, c) },
 	} {
 		c := &collector{tb: t, err: enough, stop: 10}
@@ -659,14 +659,14 @@ func TestMergeEndsWhenTheSinkOrTheStoreFails(t *testing.T) {
 		runs, files = writeRuns(t, store, rows, 20_000), writeShuffle(t, store, rows, 20_000)
 	}
 	// A file that is gone after it was opened.
-	s, err := OpenShuffle(ctx, store, files)
+	s, err := openShuffle(ctx, store, files)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := store.Delete(ctx, files[2].Key); err != nil {
 		t.Fatal(err)
 	}
-	if err := NewBuffer(1<<30).Load(ctx, s, 0, 255, nil); !errors.Is(err, blob.ErrNotExist) {
+	if err := NewBuffer(1<<30).load(ctx, s, 0, 255, nil); !errors.Is(err, blob.ErrNotExist) {
 		t.Errorf("a file gone while it is read: %v", err)
 	}
 }
@@ -873,7 +873,7 @@ func TestCorruptShuffleLeavesOtherRows(t *testing.T) {
 		rows := framedRow(0, "/b", 0, "") + framedRow(1, path, 0, "")
 		hosts := framedHost("a.b", 3, 2, 6+4+len(path)) + framedHost("", 0, 0, 0)
 		f := shuffleOf(t, store, []byte(rows), []byte(hosts), directory(1, 2, 1, 2, 1), 2)
-		s, err := OpenShuffle(ctx, store, []ShuffleFile{f})
+		s, err := openShuffle(ctx, store, []ShuffleFile{f})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -888,7 +888,7 @@ func TestCorruptShuffleLeavesOtherRows(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := b.Load(ctx, s, 0, 255, nil); !errors.Is(err, codec.ErrCorrupt) {
+		if err := b.load(ctx, s, 0, 255, nil); !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatal(err)
 		}
 		c := &collector{tb: t}

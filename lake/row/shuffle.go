@@ -65,7 +65,7 @@ const (
 	shuffleRead  = 2 << 20
 	shuffleReads = 8
 
-	// shufflePrefetch is how many reads of rows Prefetch starts. It is few, because the buffer is
+	// shufflePrefetch is how many reads of rows prefetch starts. It is few, because the buffer is
 	// still full of other rows.
 	shufflePrefetch = 3
 
@@ -83,7 +83,7 @@ type ShuffleFile struct {
 }
 
 // WriteShuffle writes the rows to a shuffle file under key and empties the buffer, also if it
-// fails. It adds to rows and keyBytes what Count does. Rows that Load added cannot be written to a
+// fails. It adds to rows and keyBytes what Count does. Rows that load added cannot be written to a
 // shuffle file.
 //
 // The rows are copied, by partition. The memory of what is copied is used for what is still to be,
@@ -91,7 +91,7 @@ type ShuffleFile struct {
 func (b *Buffer) WriteShuffle(
 	ctx context.Context, store blob.Store, key string, rows, keyBytes *[Partitions]int64,
 ) (ShuffleFile, error) {
-	defer b.Empty()
+	defer b.empty()
 	out, err := store.Create(ctx, key)
 	if err != nil {
 		return ShuffleFile{}, err
@@ -323,8 +323,8 @@ func (w *shuffleWriter) addHosts(b *Buffer) {
 	}
 }
 
-// Shuffle reads shuffle files. It is safe for concurrent use.
-type Shuffle struct {
+// shuffleSet reads shuffle files. It is safe for concurrent use.
+type shuffleSet struct {
 	store blob.Store
 	files []shuffleReader
 }
@@ -345,10 +345,10 @@ type storedPart struct {
 	firstHosts, endHosts int
 }
 
-// OpenShuffle reads and checks the footers and directories of shuffle files, with one read for each
+// openShuffle reads and checks the footers and directories of shuffle files, with one read for each
 // file.
-func OpenShuffle(ctx context.Context, store blob.Store, files []ShuffleFile) (*Shuffle, error) {
-	s := &Shuffle{store: store, files: make([]shuffleReader, len(files))}
+func openShuffle(ctx context.Context, store blob.Store, files []ShuffleFile) (*shuffleSet, error) {
+	s := &shuffleSet{store: store, files: make([]shuffleReader, len(files))}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(concurrentReads)
 	for i := range files {

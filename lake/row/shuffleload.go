@@ -14,11 +14,11 @@ import (
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
-// Load adds the rows of partitions first to last, both included, of all files to the buffer. It
+// load adds the rows of partitions first to last, both included, of all files to the buffer. It
 // calls full, which must empty the buffer, when the rows of the next file do not fit into the
 // budget, and at the end if the buffer is Full. The rows of one file are loaded together, whatever
 // the budget.
-func (b *Buffer) Load(ctx context.Context, s *Shuffle, first, last byte, full func() error) error {
+func (b *Buffer) load(ctx context.Context, s *shuffleSet, first, last byte, full func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // of reads in flight
 	l := b.shuffleLoad(s, first, last)
@@ -49,10 +49,10 @@ func (l *shuffleLoad) all(load, full func() error) error {
 	return nil
 }
 
-// Prefetch starts the first reads of the next Load, in the background, and returns at once. They
-// are used if the next Load is of the same partitions of s, into an empty buffer; other reads are
+// prefetch starts the first reads of the next load, in the background, and returns at once. They
+// are used if the next load is of the same partitions of s, into an empty buffer; other reads are
 // dropped. Ctx is the context of the reads: the caller cancels it when it no longer needs them.
-func (b *Buffer) Prefetch(ctx context.Context, s *Shuffle, first, last byte) {
+func (b *Buffer) prefetch(ctx context.Context, s *shuffleSet, first, last byte) {
 	l := b.shuffleLoad(s, first, last)
 	if l.take(0, 0); len(l.files) == 0 {
 		return
@@ -71,7 +71,7 @@ func (b *Buffer) Prefetch(ctx context.Context, s *Shuffle, first, last byte) {
 	l.started = max(from, end)
 }
 
-func (b *Buffer) shuffleLoad(s *Shuffle, first, last byte) *shuffleLoad {
+func (b *Buffer) shuffleLoad(s *shuffleSet, first, last byte) *shuffleLoad {
 	return &shuffleLoad{b: b, s: s, first: int(first), end: int(last) + 1}
 }
 
@@ -118,7 +118,7 @@ func (r *shuffleReader) rawSize(first, end int) (n int64) {
 // shuffleLoad loads rows of files into a buffer.
 type shuffleLoad struct {
 	b          *Buffer
-	s          *Shuffle
+	s          *shuffleSet
 	first, end int // partitions, end excluded
 	files      []*shuffleReader
 	fetches    []*shuffleFetch
@@ -188,7 +188,7 @@ func (l *shuffleLoad) load(ctx context.Context) error {
 }
 
 // plan sets l.fetches to the reads of l.files in the order in which they are needed: the hosts of
-// each file, then the rows by partition. If Prefetch planned the same load, it takes over those
+// each file, then the rows by partition. If prefetch planned the same load, it takes over those
 // reads.
 func (l *shuffleLoad) plan() {
 	p := l.b.prefetched
@@ -521,9 +521,9 @@ func (l *shuffleLoad) readRows(ctx context.Context) error {
 func (l *shuffleLoad) scatter(rows []byte, offsets []uint64, slash bool) (rest int) {
 	for len(rows) >= 8 {
 		host, header := binary.LittleEndian.Uint32(rows), binary.LittleEndian.Uint32(rows[4:])
-		length := int(header >> SuffixBits)
+		length := int(header >> suffixBits)
 		size := 4 + length
-		if kind := header & (1<<SuffixBits - 1); kind == OwnSuffix && len(rows) >= 8+size {
+		if kind := header & (1<<suffixBits - 1); kind == OwnSuffix && len(rows) >= 8+size {
 			size += 4 + int(binary.LittleEndian.Uint32(rows[4+size:]))
 		} else if kind >= OwnSuffix {
 			break

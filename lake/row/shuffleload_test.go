@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// Load groups files, and calls full, as if it took one file after the other: for files with and
+// load groups files, and calls full, as if it took one file after the other: for files with and
 // without rows, buffers that already have rows, and a full that does not empty the buffer.
 func TestLoadTakesOneFileAfterTheOther(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		s := &Shuffle{files: make([]shuffleReader, r.IntN(7))}
+		s := &shuffleSet{files: make([]shuffleReader, r.IntN(7))}
 		for i := range s.files {
 			if r.IntN(3) > 0 {
 				s.files[i].parts[3].rows = r.Int64N(4)

@@ -7,8 +7,8 @@ import "errors"
 const Partitions = 256
 
 var (
-	// ErrZeroByte rejects a row whose key would be ambiguous.
-	ErrZeroByte = errors.New("zero byte in a row's domain, host, path_query, scheme or extras")
+	// errZeroByte rejects a row whose key would be ambiguous.
+	errZeroByte = errors.New("zero byte in a row's domain, host, path_query, scheme or extras")
 
 	// ErrRowTooLarge rejects a row whose key would be longer than MaxKey.
 	ErrRowTooLarge = errors.New("row too large")

@@ -8,7 +8,7 @@ package row
 const lineSize = 64
 
 // touchNames reads the first and the last byte of the names of hosts, and the beginning of the rows
-// that Load filled: the processor itself prefetches what follows.
+// that load filled: the processor itself prefetches what follows.
 func (b *Buffer) touchNames(order []hostRef) {
 	const most = 8 * lineSize
 	sum := byte(0)

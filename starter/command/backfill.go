@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/dated"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 // backfill is one backfill of a schedule.
@@ -32,7 +32,7 @@ type backfill struct {
 const maxBackfill = 1000
 
 // newBackfill returns the backfill of the dates from first to last, both included.
-func newBackfill(ctx context.Context, c client.Client, f *found, first, last dated.Date, overlap string) (*backfill, error) {
+func newBackfill(ctx context.Context, c client.Client, f *found, first, last ingest.Date, overlap string) (*backfill, error) {
 	if !f.Dated() {
 		return nil, fmt.Errorf("schedule %s has no dates to make up for, since its inputs have no placeholder such as {date}; "+
 			"%q runs it once", f.Name, cli.Typed("starter schedule trigger"))
@@ -46,11 +46,11 @@ func newBackfill(ctx context.Context, c client.Client, f *found, first, last dat
 	if b.overlap, err = overlapOf(overlap, usual); err != nil {
 		return nil, err
 	}
-	location, err := dated.Zone(f.spec.DateZone)
+	location, err := ingest.DateZone(f.spec.DateZone)
 	if err != nil {
 		return nil, err
 	}
-	offset, err := dated.ParseOffset(f.spec.DateOffset)
+	offset, err := ingest.ParseDateOffset(f.spec.DateOffset)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
-	limits "github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -49,7 +49,7 @@ func deadlineFlag(cmd *cobra.Command, to *string) {
 
 // checkDeadline returns a *cli.UsageError for a deadline that is none.
 func checkDeadline(text string) error {
-	if _, err := limits.Parse(text); err != nil {
+	if _, err := ingest.ParseDeadline(text); err != nil {
 		return &cli.UsageError{Err: err}
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -59,7 +59,7 @@ func compactionKind() scheduleKind {
 			return func(lake string, _ []string) (*Work, error) {
 				in.Lake = lake
 				w := &Work{Kind: "compact", Lake: lake, Name: "compact", Workflow: workflows.CompactWorkflow, Input: in}
-				if _, err := deadline.Parse(in.Deadline); err != nil {
+				if _, err := ingest.ParseDeadline(in.Deadline); err != nil {
 					return nil, &cli.UsageError{Err: err}
 				}
 				return w, nil

@@ -12,7 +12,7 @@ import (
 
 	"github.com/urlake/urlake/export/postgres"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -61,7 +61,7 @@ func checkPostgresExport(in *workflows.PostgresExportInput) error {
 	if in.DSN == "" {
 		return cli.Usagef("--dsn is missing; use e.g. postgres://user@host/database")
 	}
-	_, err := deadline.Parse(in.Deadline)
+	_, err := ingest.ParseDeadline(in.Deadline)
 	if err = cmp.Or(in.Spec.Check(), err); err != nil {
 		return &cli.UsageError{Err: err}
 	}

@@ -11,7 +11,7 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 // newFrontierCommand returns the verb frontier with its own verbs.
@@ -82,7 +82,7 @@ func heartbeat(ctx context.Context, c client.Client, run client.WorkflowRun, act
 	return false
 }
 
-// checkSpec checks a copy of what a workflow is to do, and the text of its deadline. The flag of
+// checkSpec checks a copy of what a workflow is to do, and the text of its ingest. The flag of
 // the lake is checked elsewhere.
 func checkSpec(spec interface{ Check() error }, lake *string, within string) error {
 	if *lake == "" {
@@ -90,7 +90,7 @@ func checkSpec(spec interface{ Check() error }, lake *string, within string) err
 	}
 	err := spec.Check()
 	if err == nil {
-		_, err = deadline.Parse(within)
+		_, err = ingest.ParseDeadline(within)
 	}
 	if err != nil {
 		return &cli.UsageError{Err: err}

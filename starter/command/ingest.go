@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/dated"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/workflows"
 )
@@ -131,7 +130,7 @@ func (f *ingestFlags) input(g *global, args []string) (workflows.IngestInput, er
 	if in.Manifests, err = absolute(in.Manifests); err != nil {
 		return in, err
 	}
-	if in.Date != "" && in.Date != dated.Scheduled {
+	if in.Date != "" && in.Date != ingest.ScheduledDate {
 		if in.Spec, err = in.OnDate(); err != nil {
 			return in, &cli.UsageError{Err: err}
 		}

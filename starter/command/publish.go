@@ -9,7 +9,7 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
-	limits "github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -32,7 +32,7 @@ current version holds an earlier ingest of that batch, the new version keeps it.
 			if err != nil {
 				return err
 			}
-			if _, err := limits.Parse(deadline); err != nil {
+			if _, err := ingest.ParseDeadline(deadline); err != nil {
 				return &cli.UsageError{Err: err}
 			}
 			c, err := connect(cmd.Context())

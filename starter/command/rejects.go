@@ -16,7 +16,7 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/ingest/rejectlist"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/starter/find"
 )
 
@@ -33,10 +33,10 @@ type batchRejects struct {
 	Records int64  `json:"records"`
 	// Rejected counts the rejected records by reason. Listed of them are in the list that Groups
 	// are made of, the first ones; 0 if all are.
-	Rejected map[string]int64   `json:"rejected"`
-	Listed   int64              `json:"listed_rejects,omitempty"`
-	Key      string             `json:"rejects_key,omitempty"`
-	Groups   []rejectlist.Group `json:"groups"`
+	Rejected map[string]int64     `json:"rejected"`
+	Listed   int64                `json:"listed_rejects,omitempty"`
+	Key      string               `json:"rejects_key,omitempty"`
+	Groups   []ingest.RejectGroup `json:"groups"`
 	// Unread are the first of UnreadCount files that were not read to their end.
 	Unread      []lake.Unread `json:"unread,omitempty"`
 	UnreadCount int64         `json:"unread_count,omitempty"`
@@ -141,7 +141,7 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 		if b.Rejects != nil {
 			r.Key = b.Rejects.Key
 		}
-		if r.Groups, err = rejectlist.Groups(ctx, store, b, places); err != nil {
+		if r.Groups, err = ingest.GroupRejects(ctx, store, b, places); err != nil {
 			return nil, err
 		}
 		all = append(all, r)

@@ -7,7 +7,7 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
-	"github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/starter/retire"
 	"github.com/urlake/urlake/workflows"
 )
@@ -21,7 +21,7 @@ func retireCommand(g *global, restore bool) *cobra.Command {
 		if err := o.Check(); err != nil {
 			return err
 		}
-		if _, err := deadline.Parse(o.Deadline); err != nil {
+		if _, err := ingest.ParseDeadline(o.Deadline); err != nil {
 			return &cli.UsageError{Err: err}
 		}
 		store, url, err := g.store(ctx)

@@ -14,7 +14,7 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/dated"
+	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -426,7 +426,7 @@ due while the first ingest runs.`,
 			if from == "" || to == "" {
 				return cli.Usagef("no dates given; use --from and --to, e.g. --from 2026-11-01 --to 2026-11-03")
 			}
-			first, last, err := dated.ParseRange(from, to)
+			first, last, err := ingest.ParseDateRange(from, to)
 			if err != nil {
 				return cli.Usagef("--from %s --to %s: %w", from, to, err)
 			}
@@ -588,7 +588,7 @@ see --new-only and --replace.`,
 				named.Inputs = args
 				switch {
 				case hasPlaceholders(&named):
-					f.spec.Date, f.spec.DateOffset = dated.Scheduled, offset
+					f.spec.Date, f.spec.DateOffset = ingest.ScheduledDate, offset
 				case offset != "":
 					return nil, cli.Usagef("--offset %s: no input has a placeholder such as {date}", offset)
 				}

@@ -26,7 +26,6 @@ import (
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/dated"
 )
 
 // Work is what a schedule runs.
@@ -47,7 +46,7 @@ type Work struct {
 // Ingest makes the work one that reads the inputs of spec. Placeholders in names make it an ingest
 // of dates.
 func (w *Work) Ingest(spec *ingest.Spec) {
-	w.spec, w.hourly = spec, dated.HasHours(names(spec)...)
+	w.spec, w.hourly = spec, ingest.HasHours(names(spec)...)
 }
 
 // names returns all names of a spec that may have placeholders.
@@ -56,10 +55,10 @@ func names(s *ingest.Spec) []string {
 }
 
 // hasPlaceholders reports whether names of a spec have placeholders for parts of a date.
-func hasPlaceholders(s *ingest.Spec) bool { return slices.ContainsFunc(names(s), dated.Has) }
+func hasPlaceholders(s *ingest.Spec) bool { return slices.ContainsFunc(names(s), ingest.HasDate) }
 
 // Dated reports whether each run is for the date at which it is due.
-func (w *Work) Dated() bool { return w.spec != nil && w.spec.Date == dated.Scheduled }
+func (w *Work) Dated() bool { return w.spec != nil && w.spec.Date == ingest.ScheduledDate }
 
 // ordered reports whether runs have to come one after the other: each looks at what the others have
 // ingested.
@@ -262,7 +261,7 @@ func exists(ctx context.Context, c client.Client, id string) bool {
 // zone returns the zone of a schedule's times.
 func (f *found) zone() *time.Location {
 	if f.schedule.Spec != nil {
-		if location, err := dated.Zone(f.schedule.Spec.TimeZoneName); err == nil {
+		if location, err := ingest.DateZone(f.schedule.Spec.TimeZoneName); err == nil {
 			return location
 		}
 	}
@@ -281,8 +280,8 @@ func (f *found) at(due time.Time) (spec ingest.Spec, ok bool) {
 }
 
 // dateOf returns the date of a run that is due at a time.
-func (f *found) dateOf(due time.Time) (dated.Date, error) {
-	return dated.Parse(due.UTC().Format(time.RFC3339), f.spec.DateZone, f.spec.DateOffset)
+func (f *found) dateOf(due time.Time) (ingest.Date, error) {
+	return ingest.DateOf(due.UTC().Format(time.RFC3339), f.spec.DateZone, f.spec.DateOffset)
 }
 
 // runID returns the id of the workflow that a schedule starts when it is due.

@@ -12,8 +12,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/ingest/dated"
-	limits "github.com/urlake/urlake/lake/ingest/deadline"
+	"github.com/urlake/urlake/lake/ingest"
 )
 
 // times are the flags that say when a schedule is due, and what happens if it is due too often.
@@ -96,14 +95,14 @@ func (t *times) check(w *Work) error {
 			return err
 		}
 	}
-	location, err := dated.Zone(t.zone)
+	location, err := ingest.DateZone(t.zone)
 	if err != nil {
 		return cli.Usagef("--time-zone %w", err)
 	}
 	if _, err := overlapOf(t.overlap, 0); err != nil {
 		return err
 	}
-	if d, err := limits.ParseDuration(t.catchUp); err != nil {
+	if d, err := ingest.ParseDuration(t.catchUp); err != nil {
 		return cli.Usagef("--catch-up: %w", err)
 	} else if d < minCatchUp {
 		return cli.Usagef("--catch-up %s: Temporal takes at least %s", t.catchUp, minCatchUp)
@@ -143,7 +142,7 @@ func (t *times) policies(w *Work) client.SchedulePolicies {
 		usual = enums.SCHEDULE_OVERLAP_POLICY_BUFFER_ALL // every date is needed
 	}
 	overlap, _ := overlapOf(t.overlap, usual)    // checked
-	window, _ := limits.ParseDuration(t.catchUp) // checked
+	window, _ := ingest.ParseDuration(t.catchUp) // checked
 	return client.SchedulePolicies{Overlap: overlap, CatchupWindow: window, PauseOnFailure: t.pauseOnFailure}
 }
 

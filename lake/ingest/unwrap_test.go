@@ -1,11 +1,9 @@
-package unwrap_test
+package ingest
 
 import (
 	"bytes"
 	"testing"
 	"time"
-
-	"github.com/urlake/urlake/lake/ingest/unwrap"
 )
 
 func TestCopiesOfArchives(t *testing.T) {
@@ -32,7 +30,7 @@ func TestCopiesOfArchives(t *testing.T) {
 		// A copy of a copy: the page was captured at the inner time.
 		{"https://web.archive.org/web/20210101000000/https://web.archive.org/web/20150101000000/http://example.com/", "http://example.com/", "2015-01-01T00:00:00Z"},
 	} {
-		page, ms, hasTime, ok := unwrap.URL([]byte(c.wrapped))
+		page, ms, hasTime, ok := unwrapURL([]byte(c.wrapped))
 		when := ""
 		if hasTime {
 			when = time.UnixMilli(ms).UTC().Format(time.RFC3339)
@@ -54,7 +52,7 @@ func TestOtherURLsStayAsTheyAre(t *testing.T) {
 		"https://web.archive.org/save/http://example.org/", "https://example.com/login/http://example.org/",
 		"mailto:a@b.example", "https://web.archive.org/web/20200131235959/ftp://example.org/",
 	} {
-		page, _, _, ok := unwrap.URL([]byte(u))
+		page, _, _, ok := unwrapURL([]byte(u))
 		if ok || string(page) != u {
 			t.Errorf("%s: %s %v", u, page, ok)
 		}
@@ -66,7 +64,7 @@ func FuzzURL(f *testing.F) {
 	f.Add([]byte("archive.is/2020.01.31-235959/https%3A%2F%2Fexample.com"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		before := bytes.Clone(b)
-		page, _, hasTime, ok := unwrap.URL(b)
+		page, _, hasTime, ok := unwrapURL(b)
 		switch {
 		case !bytes.Equal(b, before):
 			t.Errorf("%q was changed to %q", before, b)

@@ -1,4 +1,4 @@
-package dated
+package ingest
 
 import (
 	"strings"
@@ -23,14 +23,14 @@ func TestDatesOfTicks(t *testing.T) {
 		{"2026-01-01T02:00:00Z", "", "-25h", "2025-12-31T01"},
 		{"2026-01-01T02:00:00+05:30", "Asia/Kolkata", "", "2026-01-01T02"},
 	} {
-		d, err := Parse(c.tick, c.zone, c.offset)
+		d, err := DateOf(c.tick, c.zone, c.offset)
 		if err != nil || d.String() != c.date {
 			t.Errorf("%+v: %v, %v", c, d, err)
 		}
 	}
 	// What a person writes is the date itself, whatever the zone and the offset.
 	for _, text := range []string{"2026-11-20", "2026-11-20T03"} {
-		if d, err := Parse(text, "Asia/Tokyo", "-1d"); err != nil || d.String() != text {
+		if d, err := DateOf(text, "Asia/Tokyo", "-1d"); err != nil || d.String() != text {
 			t.Errorf("%s: %v, %v", text, d, err)
 		}
 	}
@@ -40,18 +40,18 @@ func TestDatesOfTicks(t *testing.T) {
 		{"2026-11-20T03:00:00Z", "", "yesterday", "-1d"}, {"2026-11-20T03:00:00Z", "", "1.5d", "-1d"},
 		{"2026-11-20T03:00:00Z", "", "-9999999d", "3660d"},
 	} {
-		if d, err := Parse(c[0], c[1], c[2]); err == nil || !strings.Contains(err.Error(), c[3]) {
+		if d, err := DateOf(c[0], c[1], c[2]); err == nil || !strings.Contains(err.Error(), c[3]) {
 			t.Errorf("%q: %v, %v; want an error with %q", c, d, err, c[3])
 		}
 	}
 }
 
 func TestNames(t *testing.T) {
-	hourly, err := Parse("2026-01-02T03:04:05Z", "", "")
+	hourly, err := DateOf("2026-01-02T03:04:05Z", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	daily, err := Parse("2026-01-02", "", "")
+	daily, err := DateOf("2026-01-02", "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	if Has("{day}/{}") || !Has("a{mm}") || HasHours("{date}") || !HasHours("a", "{hh}") {
+	if HasDate("{day}/{}") || !HasDate("a{mm}") || HasHours("{date}") || !HasHours("a", "{hh}") {
 		t.Error("placeholders are not found")
 	}
 }
@@ -88,23 +88,23 @@ func TestNames(t *testing.T) {
 // TestTicks compares the range with the dates of every tick of some weeks in which clocks change.
 func TestTicks(t *testing.T) {
 	for _, zone := range []string{"", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia"} {
-		location, err := Zone(zone)
+		location, err := DateZone(zone)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, offset := range []string{"", "-1d", "-24h", "-6h", "12h", "-30h"} {
-			o, err := ParseOffset(offset)
+			o, err := ParseDateOffset(offset)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, months := range []time.Month{time.March, time.October} {
 				begin := time.Date(2026, months, 1, 0, 0, 0, 0, time.UTC)
-				first, _ := Parse(begin.AddDate(0, 0, 10).Format(time.DateOnly), "", "")
-				last, _ := Parse(begin.AddDate(0, 0, 28).Format(time.DateOnly), "", "")
+				first, _ := DateOf(begin.AddDate(0, 0, 10).Format(time.DateOnly), "", "")
+				last, _ := DateOf(begin.AddDate(0, 0, 28).Format(time.DateOnly), "", "")
 				from, to := o.Ticks(first, last, location)
 				found := 0
 				for at := begin; at.Before(begin.AddDate(0, 2, 0)); at = at.Add(30 * time.Minute) {
-					d, err := Parse(at.Format(time.RFC3339), zone, offset)
+					d, err := DateOf(at.Format(time.RFC3339), zone, offset)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -133,7 +133,7 @@ func TestRanges(t *testing.T) {
 		{"2026-11-01T22", "2026-11-01", "2026-11-01T22", "2026-11-01"},
 		{"2026-11-02", "2026-11-01", "", ""}, {"2026-12", "2026-11-30", "", ""}, {"x", "2026", "", ""}, {"2026", "1.1.2027", "", ""},
 	} {
-		a, b, err := ParseRange(c[0], c[1])
+		a, b, err := ParseDateRange(c[0], c[1])
 		if (err == nil) != (c[2] != "") || err == nil && (a.String() != c[2] || b.String() != c[3]) {
 			t.Errorf("%v: %s to %s, %v", c, a, b, err)
 		}

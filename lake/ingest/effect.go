@@ -1,15 +1,14 @@
-// Package effect tells what an ingest did to its dataset: whether its batch is new there or took
-// the place of an earlier ingest, what the dataset has besides, and which other batches were made
-// from the same inputs. It reads about 12 MiB of records at most, so that a small ingest costs the
-// same in a dataset of any size, and leaves out the rest.
-package effect
+package ingest
 
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -20,18 +19,21 @@ import (
 )
 
 const (
-	// maxBatches bounds the records with which the inputs of an ingest are compared, as maxRead
-	// does, so that an ingest costs the same in a dataset of a million batches. A year of daily
-	// batches is far below.
-	maxBatches = 1000
+	// maxCompared bounds the records with which the inputs of an ingest are compared, as
+	// maxRecordBytes does, so that an ingest costs the same in a dataset of a million batches. A
+	// year of daily batches is far below.
+	maxCompared = 1000
 
 	// maxShared is how many batches with the same inputs are named.
 	maxShared = 20
 
-	reads = 16
+	recordReads = 16
 )
 
-// Effect is what an ingest did.
+// An Effect is what an ingest did to its dataset: whether its batch is new there or took the place
+// of an earlier ingest, what the dataset has besides, and which other batches were made from the
+// same inputs. About 12 MiB of records are read at most, so that a small ingest costs the same in a
+// dataset of any size, and the rest is left out.
 type Effect struct {
 	// Replaced tells that the batch had an earlier ingest, whose place this one took. That had
 	// ReplacedRows rows, -1 if its record is damaged. Otherwise the batch is new in the dataset, or
@@ -48,8 +50,8 @@ type Effect struct {
 	OtherBatches int64 `json:"other_batches"`
 	// Shared are the first of SharedBatches other batches that were made from inputs of the same
 	// names and sizes.
-	Shared        []Shared `json:"shared,omitempty"`
-	SharedBatches int      `json:"shared_batches,omitempty"`
+	Shared        []SharedBatch `json:"shared,omitempty"`
+	SharedBatches int           `json:"shared_batches,omitempty"`
 	// Uncompared is how many other batches were not compared, since there are too many, or since
 	// their records are damaged.
 	Uncompared int64 `json:"uncompared,omitempty"`
@@ -58,20 +60,20 @@ type Effect struct {
 	Retired bool `json:"retired,omitempty"`
 }
 
-// Shared is another batch with the same inputs.
-type Shared struct {
+// SharedBatch is another batch with the same inputs.
+type SharedBatch struct {
 	Batch string `json:"batch"`
 	// Inputs is how many of the ingest's inputs it was made from.
 	Inputs int `json:"inputs"`
 }
 
-// Of returns what an ingest does that began at start and has the record at key, if it finishes now;
-// with replace it is to be the only batch of its dataset. The effect is nil if a version has the
-// batch already. Current is false if an ingest of the batch that began later has finished, or if
-// the batch was retired since.
-func Of(ctx context.Context, store blob.Store, key string, start int64, replace bool) (e *Effect, current bool, err error) {
+// effectOf returns what an ingest does that began at start and has the record at key, if it
+// finishes now; with replace it is to be the only batch of its dataset. The effect is nil if a
+// version has the batch already. Current is false if an ingest of the batch that began later has
+// finished, or if the batch was retired since.
+func effectOf(ctx context.Context, store blob.Store, key string, start int64, replace bool) (e *Effect, current bool, err error) {
 	spender := newSpender(store)
-	record, err := read(ctx, store, key)
+	record, err := readRecord(ctx, store, key)
 	if err != nil {
 		return nil, false, err
 	}
@@ -97,11 +99,11 @@ func Of(ctx context.Context, store blob.Store, key string, start int64, replace 
 	}
 	e = &Effect{Replaced: known && !before.Retired, Returned: before.Retired}
 	if e.Replaced {
-		earlier, err := read(ctx, spender, lake.BatchKey(id.DatasetID, id.Batch, before.Digest))
+		earlier, err := readRecord(ctx, spender, lake.BatchKey(id.DatasetID, id.Batch, before.Digest))
 		switch {
 		case err == nil:
 			e.ReplacedRows = earlier.Rows
-		case lost(err):
+		case lostRecord(err):
 			e.ReplacedRows = -1
 		default:
 			return nil, true, err
@@ -117,12 +119,13 @@ func Of(ctx context.Context, store blob.Store, key string, start int64, replace 
 	return e, true, e.compare(ctx, spender, record, others)
 }
 
-// lost reports whether err means that a record is missing or damaged, or that maxRead is used up.
-func lost(err error) bool {
+// lostRecord reports whether err means that a record is missing or damaged, or that maxRecordBytes
+// is used up.
+func lostRecord(err error) bool {
 	return errors.Is(err, blob.ErrNotExist) || errors.Is(err, codec.ErrCorrupt) || errors.Is(err, errSpent)
 }
 
-func read(ctx context.Context, store blob.Store, key string) (*lake.Batch, error) {
+func readRecord(ctx context.Context, store blob.Store, key string) (*lake.Batch, error) {
 	data, _, err := store.Get(ctx, key)
 	if err != nil {
 		return nil, err
@@ -130,8 +133,8 @@ func read(ctx context.Context, store blob.Store, key string) (*lake.Batch, error
 	return lake.DecodeBatch(data, key)
 }
 
-// other is the record of another batch of the dataset.
-type other struct {
+// otherBatch is the record of another batch of the dataset.
+type otherBatch struct {
 	batch, key string
 	counts     bool // its rows are not in OtherRows yet
 }
@@ -141,7 +144,7 @@ type other struct {
 func (e *Effect) others(
 	ctx context.Context, s *catalog.BatchState, own *catalog.Batch, id catalog.BatchName,
 	waiting map[catalog.BatchName]catalog.PendingBatch, start int64,
-) (all []other, err error) {
+) (all []otherBatch, err error) {
 	v := s.Version
 	cut, by := s.Replaced(id.DatasetID)
 	datasets, err := v.FindDatasets(ctx, []uint32{id.DatasetID})
@@ -171,13 +174,13 @@ func (e *Effect) others(
 			displace(b.Live)
 		default:
 			drop(b.Live)
-			all = append(all, other{batch: b.Batch, key: lake.BatchKey(b.DatasetID, b.Batch, b.Digest), counts: true})
+			all = append(all, otherBatch{batch: b.Batch, key: lake.BatchKey(b.DatasetID, b.Batch, b.Digest), counts: true})
 			e.OtherBatches++
 		}
 	}
-	if len(all) > maxBatches {
+	if len(all) > maxCompared {
 		e.OtherRows = -1
-		return all[:maxBatches], nil
+		return all[:maxCompared], nil
 	}
 	for b, err := range v.BatchesOf(ctx, id.DatasetID) {
 		if err != nil {
@@ -196,35 +199,35 @@ func (e *Effect) others(
 			displace(&b)
 			continue
 		}
-		if len(all) == maxBatches && start == 0 && cut == 0 {
+		if len(all) == maxCompared && start == 0 && cut == 0 {
 			break
 		}
-		if len(all) < maxBatches {
-			all = append(all, other{batch: b.Batch, key: b.Record()})
+		if len(all) < maxCompared {
+			all = append(all, otherBatch{batch: b.Batch, key: b.Record()})
 		}
 	}
 	return all, nil
 }
 
 // compare finds the batches that were made from the same inputs as a record.
-func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Batch, others []other) error {
-	inputs := map[Input]bool{}
+func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Batch, others []otherBatch) error {
+	inputs := map[ingestedInput]bool{}
 	for _, in := range record.Inputs {
-		inputs[Input{in.Name, in.Bytes}] = true
+		inputs[ingestedInput{in.Name, in.Bytes}] = true
 	}
 	var mu sync.Mutex
 	compared, unknown := int64(0), e.OtherRows < 0
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(reads)
+	g.SetLimit(recordReads)
 	for _, o := range others {
 		g.Go(func() error {
-			b, err := read(ctx, store, o.key)
+			b, err := readRecord(ctx, store, o.key)
 			if errors.Is(err, errSpent) && o.counts {
 				mu.Lock()
 				defer mu.Unlock()
 				unknown = true
 			}
-			if lost(err) {
+			if lostRecord(err) {
 				return nil // no version can have it, unless it is one too many
 			}
 			if err != nil {
@@ -232,7 +235,7 @@ func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Bat
 			}
 			same := 0
 			for _, in := range b.Inputs {
-				if inputs[Input{in.Name, in.Bytes}] {
+				if inputs[ingestedInput{in.Name, in.Bytes}] {
 					same++
 				}
 			}
@@ -243,7 +246,7 @@ func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Bat
 				e.OtherRows += b.Rows
 			}
 			if same > 0 {
-				e.Shared = append(e.Shared, Shared{o.batch, same})
+				e.Shared = append(e.Shared, SharedBatch{o.batch, same})
 			}
 			return nil
 		})
@@ -254,8 +257,109 @@ func (e *Effect) compare(ctx context.Context, store blob.Store, record *lake.Bat
 	if unknown {
 		e.OtherRows = -1
 	}
-	slices.SortFunc(e.Shared, func(a, b Shared) int { return strings.Compare(a.Batch, b.Batch) })
+	slices.SortFunc(e.Shared, func(a, b SharedBatch) int { return strings.Compare(a.Batch, b.Batch) })
 	e.SharedBatches, e.Shared = len(e.Shared), e.Shared[:min(len(e.Shared), maxShared)]
 	e.Uncompared = e.OtherBatches - compared
 	return nil
+}
+
+// ingestedInput is what a batch record says of an object by which the object can be known again.
+type ingestedInput struct {
+	Name  string
+	Bytes int64
+}
+
+// ingestedInputs returns what the finished batches of a dataset were made from, published or not,
+// without retired ones and without the batch except. It reads all their records. One that is lost
+// is a
+// *codec.CorruptError, since its objects might be read twice.
+func ingestedInputs(ctx context.Context, store blob.Store, dataset, except string) (map[ingestedInput]bool, error) {
+	datasets, err := catalog.DatasetsNamed(ctx, store, dataset)
+	d, ok := datasets[dataset]
+	if err != nil || !ok {
+		return nil, err
+	}
+	s, err := catalog.LookBatches(ctx, store, d.ID)
+	if err != nil {
+		return nil, err
+	}
+	records, err := s.Current(ctx, d.ID)
+	if err != nil {
+		return nil, err
+	}
+	delete(records, except)
+	found := map[ingestedInput]bool{}
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(recordReads)
+	for batch, digest := range records {
+		g.Go(func() error {
+			key := lake.BatchKey(d.ID, batch, digest)
+			b, err := readRecord(ctx, store, key)
+			if errors.Is(err, blob.ErrNotExist) {
+				err = codec.Corrupt(key, "object", -1, "one that exists", "none")
+			}
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, in := range b.Inputs {
+				found[ingestedInput{in.Name, in.Bytes}] = true
+			}
+			return nil
+		})
+	}
+	return found, g.Wait()
+}
+
+// maxRecordBytes is how many bytes of other batches' records are read. It is enough for those of
+// some thousand batches.
+const maxRecordBytes = 12 << 20
+
+// errSpent is the error of a read beyond maxRecordBytes.
+var errSpent = errors.New("more would be read than the comparison is worth")
+
+// spender is a store whose calls of Get together read about left bytes. Later calls fail with
+// errSpent.
+type spender struct {
+	blob.Store
+	left atomic.Int64
+}
+
+func newSpender(store blob.Store) *spender {
+	s := &spender{Store: store}
+	s.left.Store(maxRecordBytes)
+	return s
+}
+
+func (s *spender) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
+	if s.left.Load() < 0 {
+		return nil, blob.Info{}, fmt.Errorf("%s: %w", key, errSpent)
+	}
+	r, err := s.Open(ctx, key, 0, -1)
+	if err != nil {
+		return nil, blob.Info{}, err
+	}
+	defer r.Close()
+	data, err := io.ReadAll(&spending{r, &s.left})
+	if err != nil {
+		return nil, blob.Info{}, fmt.Errorf("%s: %w", key, err)
+	}
+	return data, blob.Info{Key: key, Size: int64(len(data))}, nil
+}
+
+// spending is a stream whose bytes are taken from left. It reads little at once, since other
+// streams take from left, too.
+type spending struct {
+	r    io.Reader
+	left *atomic.Int64
+}
+
+func (s *spending) Read(p []byte) (int, error) {
+	n, err := s.r.Read(p[:min(len(p), 64<<10)])
+	if s.left.Add(-int64(n)) < 0 {
+		err = errSpent
+	}
+	return n, err
 }

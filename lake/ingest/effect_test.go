@@ -1,4 +1,4 @@
-package effect_test
+package ingest_test
 
 import (
 	"fmt"
@@ -14,7 +14,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/ingest/effect"
 )
 
 // What is said of each ingest is what a map of the batches says, whatever of it is published.
@@ -81,7 +80,7 @@ func TestEffectIsAsItsModel(t *testing.T) {
 			version := published
 			done := testlake.IngestSpec(t, store, spec)
 			got := done.Effect
-			want := &effect.Effect{}
+			want := &ingest.Effect{}
 			if was != nil {
 				want.Replaced, want.Returned = !was.retired, was.retired
 				if want.Replaced {
@@ -110,7 +109,7 @@ func TestEffectIsAsItsModel(t *testing.T) {
 					}
 				}
 				if same > 0 {
-					want.Shared = append(want.Shared, effect.Shared{Batch: other, Inputs: same})
+					want.Shared = append(want.Shared, ingest.SharedBatch{Batch: other, Inputs: same})
 					want.SharedBatches++
 				}
 			}
@@ -133,15 +132,15 @@ func TestEffectOfWhatWasOvertaken(t *testing.T) {
 	}
 	two := testlake.Ingest(t, store, "alpha", "b", []testlake.Record{{URL: "https://b.test/"}})
 	second := testlake.Finished(t, store, 1, "b").Start
-	if e, current, err := effect.Of(t.Context(), store, two.BatchKey, first, false); e != nil || current || err != nil {
+	if e, current, err := ingest.EffectOf(t.Context(), store, two.BatchKey, first, false); e != nil || current || err != nil {
 		t.Errorf("%+v, %v, %v", e, current, err)
 	}
-	if d := cmp.Diff(&effect.Effect{Replaced: true, ReplacedRows: -1}, two.Effect); d != "" {
+	if d := cmp.Diff(&ingest.Effect{Replaced: true, ReplacedRows: -1}, two.Effect); d != "" {
 		t.Error(d)
 	}
 	testlake.Retire(t, store, catalog.BatchName{DatasetID: 1, Batch: "b"})
-	e, current, err := effect.Of(t.Context(), store, two.BatchKey, second, false)
-	if d := cmp.Diff(&effect.Effect{Retired: true}, e); d != "" || current || err != nil {
+	e, current, err := ingest.EffectOf(t.Context(), store, two.BatchKey, second, false)
+	if d := cmp.Diff(&ingest.Effect{Retired: true}, e); d != "" || current || err != nil {
 		t.Errorf("%v, %v, %s", current, err, d)
 	}
 	other := testlake.Ingest(t, store, "alpha", "c", []testlake.Record{{URL: "https://b.test/"}})
@@ -150,7 +149,7 @@ func TestEffectOfWhatWasOvertaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := testlake.Ingest(t, store, "alpha", "d", []testlake.Record{{URL: "https://b.test/"}})
-	if d := cmp.Diff(&effect.Effect{OtherRows: 1, OtherBatches: 1, Uncompared: 1}, last.Effect); d != "" {
+	if d := cmp.Diff(&ingest.Effect{OtherRows: 1, OtherBatches: 1, Uncompared: 1}, last.Effect); d != "" {
 		t.Error(d)
 	}
 }
@@ -183,8 +182,8 @@ func TestReadsAreBounded(t *testing.T) {
 		}
 	}
 	counting := blob.NewCounting(store)
-	e, _, err := effect.Of(t.Context(), counting, done.BatchKey, start, false)
-	want := &effect.Effect{OtherRows: batches * rows, OtherBatches: batches}
+	e, _, err := ingest.EffectOf(t.Context(), counting, done.BatchKey, start, false)
+	want := &ingest.Effect{OtherRows: batches * rows, OtherBatches: batches}
 	if d := cmp.Diff(want, e); d != "" || err != nil {
 		t.Errorf("%v, %s", err, d)
 	}
@@ -200,7 +199,7 @@ func TestReadsAreBounded(t *testing.T) {
 		}
 	}
 	counting = blob.NewCounting(store)
-	e, _, err = effect.Of(t.Context(), counting, done.BatchKey, start, false)
+	e, _, err = ingest.EffectOf(t.Context(), counting, done.BatchKey, start, false)
 	want.Uncompared = batches
 	if d := cmp.Diff(want, e); d != "" || err != nil {
 		t.Errorf("%v, %s", err, d)

@@ -1,13 +1,4 @@
-// Package unwrap finds the URL of a page in the URL under which a web archive shows its copy:
-//
-//	https://web.archive.org/web/20200101000000id_/http://example.com/
-//
-// Archives that run a Wayback Machine, OpenWayback or pywb, and archive.today, put the time of the
-// capture before the page's URL. The package knows the form, not the archives: a path element of 14
-// digits, which two letters and _ may follow, and behind it a URL with its scheme. Shorter times
-// are taken behind an element that ends in web or wayback, and on the hosts of archive.today also
-// the form 2020.01.31-235959.
-package unwrap
+package ingest
 
 import (
 	"bytes"
@@ -15,17 +6,27 @@ import (
 	"time"
 )
 
-// maxDepth is how many archives may wrap each other.
-const maxDepth = 8
+// maxWrapped is how many archives may wrap each other.
+const maxWrapped = 8
 
-// URL returns the page's URL within wrapped, and the time of the capture in milliseconds since the
+// unwrapURL finds the URL of a page in the URL under which a web archive shows its copy:
+//
+//	https://web.archive.org/web/20200101000000id_/http://example.com/
+//
+// Archives that run a Wayback Machine, OpenWayback or pywb, and archive.today, put the time of the
+// capture before the page's URL. The form is known, not the archives: a path element of 14 digits,
+// which two letters and _ may follow, and behind it a URL with its scheme. Shorter times are taken
+// behind an element that ends in web or wayback, and on the hosts of archive.today also the form
+// 2020.01.31-235959.
+//
+// It returns the page's URL within wrapped, and the time of the capture in milliseconds since the
 // Unix epoch if hasTime is set. If an archive's copy was archived again, the URL and the time are
 // the innermost ones. It returns false if wrapped is not the URL of a copy. The result may share
 // memory with wrapped.
-func URL(wrapped []byte) (page []byte, ms int64, hasTime, ok bool) {
+func unwrapURL(wrapped []byte) (page []byte, ms int64, hasTime, ok bool) {
 	page = wrapped
-	for range maxDepth {
-		inner, t, timed, is := once(page)
+	for range maxWrapped {
+		inner, t, timed, is := unwrapOnce(page)
 		if !is {
 			break
 		}
@@ -34,13 +35,13 @@ func URL(wrapped []byte) (page []byte, ms int64, hasTime, ok bool) {
 	return page, ms, hasTime, ok
 }
 
-// once unwraps one archive.
-func once(b []byte) (page []byte, ms int64, hasTime, ok bool) {
-	host, path, ok := cut(b)
+// unwrapOnce unwraps one archive.
+func unwrapOnce(b []byte) (page []byte, ms int64, hasTime, ok bool) {
+	host, path, ok := cutHost(b)
 	if !ok {
 		return nil, 0, false, false
 	}
-	today := isToday(host)
+	today := isArchiveToday(host)
 	var before []byte
 	for len(path) > 0 {
 		i := bytes.IndexByte(path, '/')
@@ -51,9 +52,9 @@ func once(b []byte) (page []byte, ms int64, hasTime, ok bool) {
 		if bytes.IndexByte(element, '?') >= 0 {
 			break // a URL in a query is no copy
 		}
-		if digits, ok := stamp(element, before, today); ok {
-			if page := pageURL(rest); page != nil {
-				ms, hasTime := instant(digits)
+		if digits, ok := captureTime(element, before, today); ok {
+			if page := archivedURL(rest); page != nil {
+				ms, hasTime := captureInstant(digits)
 				return page, ms, hasTime, true
 			}
 		}
@@ -62,10 +63,10 @@ func once(b []byte) (page []byte, ms int64, hasTime, ok bool) {
 	return nil, 0, false, false
 }
 
-// cut returns the host of an http or https URL and what is behind the slash after it. A URL without
-// scheme, as lists have it, begins with the host.
-func cut(b []byte) (host, path []byte, ok bool) {
-	if n := scheme(b); n > 0 {
+// cutHost returns the host of an http or https URL and what is behind the slash after it. A URL
+// without scheme, as lists have it, begins with the host.
+func cutHost(b []byte) (host, path []byte, ok bool) {
+	if n := schemeLength(b); n > 0 {
 		b = b[n:]
 	} else if bytes.HasPrefix(b, []byte("//")) {
 		b = b[2:]
@@ -73,9 +74,9 @@ func cut(b []byte) (host, path []byte, ok bool) {
 	return bytes.Cut(b, []byte{'/'})
 }
 
-// scheme returns the length of http:// or https:// at the beginning of b, 0 if there is none. Some
-// servers make one slash of two.
-func scheme(b []byte) int {
+// schemeLength returns the length of http:// or https:// at the beginning of b, 0 if there is none.
+// Some servers make one slash of two.
+func schemeLength(b []byte) int {
 	n := 4
 	if len(b) < n || !bytes.EqualFold(b[:n], []byte("http")) {
 		return 0
@@ -92,8 +93,8 @@ func scheme(b []byte) int {
 	return n
 }
 
-// isToday reports whether a host is one of archive.today.
-func isToday(host []byte) bool {
+// isArchiveToday reports whether a host is one of archive.today.
+func isArchiveToday(host []byte) bool {
 	name, top, ok := bytes.Cut(bytes.TrimPrefix(bytes.ToLower(host), []byte("www.")), []byte{'.'})
 	if !ok || string(name) != "archive" {
 		return false
@@ -105,15 +106,15 @@ func isToday(host []byte) bool {
 	return false
 }
 
-// stamp returns the digits of a path element that is the time of a capture. before is the element
-// before it.
-func stamp(element, before []byte, today bool) (digits []byte, ok bool) {
+// captureTime returns the digits of a path element that is the time of a capture. before is the
+// element before it.
+func captureTime(element, before []byte, today bool) (digits []byte, ok bool) {
 	if today && len(element) == len("2020.01.31-235959") && element[4] == '.' && element[7] == '.' && element[10] == '-' {
 		digits = append(digits, element[:4]...)
 		digits = append(append(append(digits, element[5:7]...), element[8:10]...), element[11:]...)
-		return digits, leading(digits) == 14
+		return digits, leadingDigits(digits) == 14
 	}
-	n := leading(element)
+	n := leadingDigits(element)
 	switch rest := element[n:]; {
 	case len(rest) == 0:
 	case len(rest) == 1 && rest[0] == '*' && n < 14: // the newest copy of a year, or of all
@@ -128,8 +129,8 @@ func stamp(element, before []byte, today bool) (digits []byte, ok bool) {
 	return nil, false
 }
 
-// leading returns how many bytes at the beginning of b are digits.
-func leading(b []byte) (n int) {
+// leadingDigits returns how many bytes at the beginning of b are digits.
+func leadingDigits(b []byte) (n int) {
 	for n < len(b) && b[n] >= '0' && b[n] <= '9' {
 		n++
 	}
@@ -138,10 +139,10 @@ func leading(b []byte) (n int) {
 
 func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 
-// pageURL returns the URL that rest is, with both slashes behind its scheme and without escapes if
-// it was escaped as a whole, or nil if it has no scheme.
-func pageURL(rest []byte) []byte {
-	if n := scheme(rest); n > 0 {
+// archivedURL returns the URL that rest is, with both slashes behind its scheme and without escapes
+// if it was escaped as a whole, or nil if it has no scheme.
+func archivedURL(rest []byte) []byte {
+	if n := schemeLength(rest); n > 0 {
 		if rest[n-2] == '/' {
 			return rest
 		}
@@ -153,15 +154,15 @@ func pageURL(rest []byte) []byte {
 		return nil
 	}
 	text, err := url.PathUnescape(string(rest))
-	if err != nil || scheme([]byte(text)) == 0 {
+	if err != nil || schemeLength([]byte(text)) == 0 {
 		return nil
 	}
-	return pageURL([]byte(text))
+	return archivedURL([]byte(text))
 }
 
-// instant returns the time of up to 14 digits: year, month, day, hour, minute and second. What is
-// missing is the first of its kind. It returns false if they are no time.
-func instant(digits []byte) (ms int64, ok bool) {
+// captureInstant returns the time of up to 14 digits: year, month, day, hour, minute and second.
+// What is missing is the first of its kind. It returns false if they are no time.
+func captureInstant(digits []byte) (ms int64, ok bool) {
 	const full = "00000101000000"
 	if len(digits) < 4 || len(digits)%2 != 0 || len(digits) > len(full) {
 		return 0, false

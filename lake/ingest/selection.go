@@ -1,5 +1,4 @@
-// Package selection decides by their names which files below the inputs of an ingest are read.
-package selection
+package ingest
 
 import (
 	"errors"
@@ -9,28 +8,30 @@ import (
 	"strings"
 )
 
-// Selection decides which of the files below the inputs are read, and counts those that are not. It
-// is not safe for concurrent use.
-type Selection struct {
-	include, exclude []pattern
+// selection decides by their names which of the files below the inputs are read, and counts those
+// that are not. It is not safe for concurrent use.
+type selection struct {
+	include, exclude []namePattern
 	// hidden counts files skipped because of a name's first letter, unwanted those that include and
 	// exclude leave out, special what is neither a file nor a folder.
 	hidden, unwanted, special leftOut
 }
 
-// New returns the selection by globs of package path, and ** for any number of folders, as the
-// fields Include and Exclude of ingest.Spec describe them. The error names a glob that is none.
-func New(include, exclude []string) (*Selection, error) {
-	s := new(Selection)
+// newSelection returns the selection by globs of package path, and ** for any number of folders, as
+// the fields Include and Exclude of Spec describe them. The error is an *InputError that names a
+// glob that is none.
+func newSelection(include, exclude []string) (*selection, error) {
+	s := new(selection)
 	for _, l := range []struct {
 		name string
 		from []string
-		to   *[]pattern
+		to   *[]namePattern
 	}{{"include", include, &s.include}, {"exclude", exclude, &s.exclude}} {
 		for _, text := range l.from {
-			p, err := newPattern(text)
+			p, err := newNamePattern(text)
 			if err != nil {
-				return nil, fmt.Errorf("%s %q: %w", l.name, text, err)
+				err = fmt.Errorf("%s %q: %w", l.name, text, err)
+				return nil, &InputError{Reason: err.Error(), Err: err}
 			}
 			*l.to = append(*l.to, p)
 		}
@@ -42,21 +43,21 @@ func New(include, exclude []string) (*Selection, error) {
 // editors' files.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") }
 
-// Below reports whether a file or folder below an input is read, and counts it if not. names is the
+// below reports whether a file or folder below an input is read, and counts it if not. names is the
 // path to it from the input; root is the input's URL with a slash at its end.
-func (s *Selection) Below(root string, names []string, folder bool) bool {
+func (s *selection) below(root string, names []string, folder bool) bool {
 	for i, name := range names {
-		if hidden(name) && !slices.ContainsFunc(s.include, func(p pattern) bool { return p.hasName(name) }) {
+		if hidden(name) && !slices.ContainsFunc(s.include, func(p namePattern) bool { return p.hasName(name) }) {
 			s.hidden.add(root + strings.Join(names[:i+1], "/"))
 			return false
 		}
 	}
-	return s.Wants(root, names, folder)
+	return s.wants(root, names, folder)
 }
 
-// Wants is Below for files that the inputs name themselves: names is then the file's name alone,
+// wants is below for files that the inputs name themselves: names is then the file's name alone,
 // and it is never hidden.
-func (s *Selection) Wants(root string, names []string, folder bool) bool {
+func (s *selection) wants(root string, names []string, folder bool) bool {
 	for i := range names {
 		if matchesAny(s.exclude, names[:i+1]) {
 			s.unwanted.add(root + strings.Join(names[:i+1], "/"))
@@ -70,8 +71,8 @@ func (s *Selection) Wants(root string, names []string, folder bool) bool {
 	return true
 }
 
-// Notes tell the user which files are not read.
-func (s *Selection) Notes() []string {
+// notes tell the user which files are not read.
+func (s *selection) notes() []string {
 	var notes []string
 	if s.hidden.n > 0 {
 		notes = append(notes, fmt.Sprintf(
@@ -86,17 +87,8 @@ func (s *Selection) Notes() []string {
 	return notes
 }
 
-// Special counts a pipe, socket or device below an input, which is not read.
-func (s *Selection) Special(name string) { s.special.add(name) }
-
-// Hidden returns how many files were skipped because of a name's first letter.
-func (s *Selection) Hidden() int { return s.hidden.n }
-
-// Unwanted returns how many files include and exclude left out. Unread names them.
-func (s *Selection) Unwanted() int { return s.unwanted.n }
-
-// Unread names the first file that include and exclude left out, and counts the others.
-func (s *Selection) Unread() string { return s.unwanted.String() }
+// addSpecial counts a pipe, socket or device below an input, which is not read.
+func (s *selection) addSpecial(name string) { s.special.add(name) }
 
 // leftOut counts files that are not read. A folder that is skipped as a whole counts once.
 type leftOut struct {
@@ -123,8 +115,8 @@ func (l *leftOut) String() string {
 	return fmt.Sprintf("%s and %d more", l.first, l.n-1)
 }
 
-// pattern is a glob of include or exclude.
-type pattern struct {
+// namePattern is a glob of include or exclude.
+type namePattern struct {
 	// elements are globs of package path, one for each name of the path; ** matches any number of
 	// names.
 	elements []string
@@ -132,8 +124,8 @@ type pattern struct {
 	anywhere bool
 }
 
-func newPattern(text string) (pattern, error) {
-	p := pattern{elements: strings.Split(strings.Trim(text, "/"), "/")}
+func newNamePattern(text string) (namePattern, error) {
+	p := namePattern{elements: strings.Split(strings.Trim(text, "/"), "/")}
 	p.anywhere = !strings.Contains(strings.TrimSuffix(text, "/"), "/")
 	for _, e := range p.elements {
 		switch e {
@@ -149,12 +141,12 @@ func newPattern(text string) (pattern, error) {
 	return p, nil
 }
 
-func matchesAny(patterns []pattern, names []string) bool {
-	return slices.ContainsFunc(patterns, func(p pattern) bool { return p.match(names) })
+func matchesAny(patterns []namePattern, names []string) bool {
+	return slices.ContainsFunc(patterns, func(p namePattern) bool { return p.match(names) })
 }
 
 // match reports whether p matches a path, or a folder on it.
-func (p pattern) match(names []string) bool {
+func (p namePattern) match(names []string) bool {
 	if p.anywhere {
 		return slices.ContainsFunc(names, func(n string) bool {
 			return p.elements[0] == "**" || matchName(p.elements[0], n)
@@ -184,7 +176,7 @@ func (p pattern) match(names []string) bool {
 
 // hasName reports whether an element of p matches this hidden name. As in a shell, the element has
 // to begin with the same letter.
-func (p pattern) hasName(name string) bool {
+func (p namePattern) hasName(name string) bool {
 	return slices.ContainsFunc(p.elements, func(e string) bool { return e[0] == name[0] && matchName(e, name) })
 }
 

@@ -1,5 +1,4 @@
-// Package deadline parses how long an ingest, a publish or a garbage collection may take.
-package deadline
+package ingest
 
 import (
 	"fmt"
@@ -8,15 +7,15 @@ import (
 	"time"
 )
 
-// Default is how long an ingest or a publish may take if nothing else is said. An outage
+// defaultDeadline is how long an ingest or a publish may take if nothing else is said. An outage
 // over a weekend, and a Monday to mend it, fit.
-const Default = 7 * 24 * time.Hour
+const defaultDeadline = 7 * 24 * time.Hour
 
-// Parse returns the duration that s stands for: one of Go's, such as 90m or 36h, or whole
-// days, such as 7d. Empty is Default.
-func Parse(s string) (time.Duration, error) {
+// ParseDeadline is ParseDuration of how long an ingest, a publish or a garbage collection may take,
+// which is more than 0. Empty is defaultDeadline.
+func ParseDeadline(s string) (time.Duration, error) {
 	if s == "" {
-		return Default, nil
+		return defaultDeadline, nil
 	}
 	d, err := ParseDuration(s)
 	if err != nil || d == 0 {

@@ -1,4 +1,4 @@
-package selection
+package ingest
 
 import (
 	"path/filepath"
@@ -18,7 +18,7 @@ func FuzzPatterns(f *testing.F) {
 			return
 		}
 		names := strings.Split(name, "/")
-		p, err := newPattern(pattern)
+		p, err := newNamePattern(pattern)
 		if err != nil {
 			return
 		}
