@@ -13,15 +13,14 @@ import (
 	"sync"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // Lake follows the takedowns of a lake.
 type Lake struct {
 	store    blob.Store
-	follower *manifest.Follower
+	follower *catalog.Follower
 
 	mu     sync.Mutex
 	object string // the document that was read last
@@ -30,7 +29,7 @@ type Lake struct {
 
 // Follow follows the takedowns of the lake in a store.
 func Follow(store blob.Store) *Lake {
-	return &Lake{store: store, follower: manifest.NewFollower(store)}
+	return &Lake{store: store, follower: catalog.NewFollower(store)}
 }
 
 // Rules returns the takedowns that are in force, the same as before if they did not change. An
@@ -39,7 +38,7 @@ func (l *Lake) Rules(ctx context.Context) (*Rules, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	m, _, err := l.follower.Poll(ctx)
-	if errors.Is(err, manifest.ErrNoVersion) {
+	if errors.Is(err, catalog.ErrNoVersion) {
 		return nil, fmt.Errorf("lake %s: it has no manifest; publish a version first, or correct the URL: %w", l.store.URL(), err)
 	}
 	if err != nil {
@@ -52,7 +51,7 @@ func (l *Lake) Rules(ctx context.Context) (*Rules, error) {
 	if l.rules != nil && l.object == object {
 		return l.rules, nil
 	}
-	doc, err := takedown.Read(ctx, l.store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(ctx, l.store, m.Takedowns)
 	if err != nil {
 		return nil, fmt.Errorf("lake %s: takedowns: %w", l.store.URL(), err)
 	}
@@ -66,28 +65,28 @@ func (l *Lake) Rules(ctx context.Context) (*Rules, error) {
 
 // Rules are takedowns. They may be used by several goroutines.
 type Rules struct {
-	rules *takedown.Rules
+	rules *catalog.Takedowns
 	// matchers has those of domains that rules name.
 	matchers sync.Map
 }
 
-func newRules(all *takedown.Rules) *Rules {
-	var count []takedown.Rule
+func newRules(all *catalog.Takedowns) *Rules {
+	var count []catalog.Takedown
 	for _, r := range all.All() {
 		if r.DatasetID == 0 {
 			count = append(count, r)
 		}
 	}
-	return &Rules{rules: takedown.NewRules(count...)}
+	return &Rules{rules: catalog.NewTakedowns(count...)}
 }
 
 // Len is how many rules there are.
 func (r *Rules) Len() int { return r.rules.Len() }
 
 // matcher returns that of a domain, nil if no rule is about it.
-func (r *Rules) matcher(domain string) *takedown.Matcher {
+func (r *Rules) matcher(domain string) *catalog.Matcher {
 	if m, ok := r.matchers.Load(domain); ok {
-		return m.(*takedown.Matcher)
+		return m.(*catalog.Matcher)
 	}
 	m := r.rules.For(domain)
 	if m != nil {
@@ -102,7 +101,7 @@ func (r *Rules) Key(key string) bool { return r.matcher(key).HidesAll(0) }
 // URL says whether a URL is taken down for fetches at a time in milliseconds since 1970.
 func (r *Rules) URL(u *urlnorm.URL, now int64) bool {
 	m := r.matcher(u.Domain)
-	return m != nil && m.Hides(&takedown.Row{
+	return m != nil && m.Hides(&catalog.Row{
 		Scheme: u.Scheme, Host: u.Host, Path: u.PathQuery, Port: u.Port, TS: now, HasTS: true,
 	})
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/suppress"
 )
@@ -92,10 +92,10 @@ func (r *rig) followed() {
 	}
 }
 
-func (r *rig) takeDown(rule takedown.Rule, kind takedown.Kind, text string) string {
+func (r *rig) takeDown(rule catalog.Takedown, kind catalog.TargetKind, text string) string {
 	r.t.Helper()
 	var err error
-	if rule.Target, err = takedown.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text); err != nil {
+	if rule.Target, err = catalog.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text); err != nil {
 		r.t.Fatal(err)
 	}
 	r.rules++
@@ -175,34 +175,34 @@ func TestTakedownsAreRejected(t *testing.T) {
 	r := newRig(t)
 	hour := r.now.Load() + time.Hour.Milliseconds()
 	for i, c := range []struct {
-		kind takedown.Kind
+		kind catalog.TargetKind
 		text string
-		rule takedown.Rule
+		rule catalog.Takedown
 		out  []int
 	}{
-		{takedown.Domain, "a.example", takedown.Rule{}, []int{0, 1, 2, 3, 4, 5, 6}},
-		{takedown.Host, "a.example", takedown.Rule{}, []int{0, 1, 2, 4, 5, 6}},
-		{takedown.Host, "www.b.example", takedown.Rule{}, []int{8}},
-		{takedown.URL, "https://a.example/page", takedown.Rule{}, []int{5}},
-		{takedown.URL, "a.example/page", takedown.Rule{}, []int{4, 5}},
-		{takedown.URL, "https://a.example:8443/page", takedown.Rule{}, []int{6}},
-		{takedown.Prefix, "https://a.example/private/", takedown.Rule{}, []int{1, 2}},
-		{takedown.Domain, "b.example", takedown.Rule{DatasetID: 1, Dataset: "alpha"}, nil},
-		{takedown.Domain, "b.example", takedown.Rule{To: &hour}, []int{7, 8}},
-		{takedown.Domain, "b.example", takedown.Rule{From: &hour}, nil},
+		{catalog.DomainTarget, "a.example", catalog.Takedown{}, []int{0, 1, 2, 3, 4, 5, 6}},
+		{catalog.HostTarget, "a.example", catalog.Takedown{}, []int{0, 1, 2, 4, 5, 6}},
+		{catalog.HostTarget, "www.b.example", catalog.Takedown{}, []int{8}},
+		{catalog.URLTarget, "https://a.example/page", catalog.Takedown{}, []int{5}},
+		{catalog.URLTarget, "a.example/page", catalog.Takedown{}, []int{4, 5}},
+		{catalog.URLTarget, "https://a.example:8443/page", catalog.Takedown{}, []int{6}},
+		{catalog.PrefixTarget, "https://a.example/private/", catalog.Takedown{}, []int{1, 2}},
+		{catalog.DomainTarget, "b.example", catalog.Takedown{DatasetID: 1, Dataset: "alpha"}, nil},
+		{catalog.DomainTarget, "b.example", catalog.Takedown{To: &hour}, []int{7, 8}},
+		{catalog.DomainTarget, "b.example", catalog.Takedown{From: &hour}, nil},
 	} {
 		id := r.takeDown(c.rule, c.kind, c.text)
 		var want, urls []string
 		for _, u := range all {
 			urls = append(urls, fmt.Sprintf("%s?%d", u, i))
 		}
-		if c.kind == takedown.URL {
+		if c.kind == catalog.URLTarget {
 			urls = all
 		}
 		for _, n := range c.out {
 			want = append(want, urls[n])
 		}
-		if c.kind == takedown.URL { // the others are known from the first one on
+		if c.kind == catalog.URLTarget { // the others are known from the first one on
 			for _, n := range c.out {
 				r.want(string(c.kind)+" "+c.text, r.add(urls[n]), urls[n])
 			}
@@ -210,7 +210,7 @@ func TestTakedownsAreRejected(t *testing.T) {
 			r.want(string(c.kind)+" "+c.text, r.add(urls...), want...)
 		}
 		r.lift(id)
-		if len(c.out) > 0 && c.kind != takedown.URL {
+		if len(c.out) > 0 && c.kind != catalog.URLTarget {
 			r.want("lifted", r.add(want...))
 		}
 	}
@@ -222,9 +222,9 @@ func TestTakedownsAreRejected(t *testing.T) {
 func TestTakedownsWhileURLsWait(t *testing.T) {
 	r := newRig(t)
 	r.want("added", r.add(all...))
-	domain := r.takeDown(takedown.Rule{}, takedown.Domain, "b.example")
-	prefix := r.takeDown(takedown.Rule{}, takedown.Prefix, "https://a.example/private/")
-	r.takeDown(takedown.Rule{}, takedown.Host, "www.a.example")
+	domain := r.takeDown(catalog.Takedown{}, catalog.DomainTarget, "b.example")
+	prefix := r.takeDown(catalog.Takedown{}, catalog.PrefixTarget, "https://a.example/private/")
+	r.takeDown(catalog.Takedown{}, catalog.HostTarget, "www.a.example")
 	r.want("claimed", r.claimed(), "http://a.example/page", "https://a.example/", "https://a.example/page", "https://a.example:8443/page")
 	if d, err := r.f.Domain(t.Context(), "b.example"); err != nil || !d.TakenDown || d.Waiting != 2 {
 		t.Fatalf("%+v, %v", d, err)
@@ -261,7 +261,7 @@ func TestTakedownsWhileURLsWait(t *testing.T) {
 // TestALakeThatCannotBeRead holds that what was excluded stays so, and that the failures count.
 func TestALakeThatCannotBeRead(t *testing.T) {
 	r := newRig(t)
-	r.takeDown(takedown.Rule{}, takedown.Domain, "a.example")
+	r.takeDown(catalog.Takedown{}, catalog.DomainTarget, "a.example")
 	r.fail.Store(true)
 	r.followed()
 	r.want("excluded", r.add("https://a.example/"), "https://a.example/")
@@ -289,8 +289,8 @@ func TestDoneStoresNothingTakenDown(t *testing.T) {
 	if out := r.add("https://b.example/gone/known", "https://c.example/known"); len(out) > 0 {
 		t.Fatal(out)
 	}
-	r.takeDown(takedown.Rule{}, takedown.Prefix, "https://b.example/gone/")
-	r.takeDown(takedown.Rule{}, takedown.Domain, "c.example")
+	r.takeDown(catalog.Takedown{}, catalog.PrefixTarget, "https://b.example/gone/")
+	r.takeDown(catalog.Takedown{}, catalog.DomainTarget, "c.example")
 	for _, c := range []struct {
 		url  string
 		want string

@@ -29,13 +29,11 @@ var allowed = map[string][]string{
 	"lake/urlnorm":       {},
 	"lake/zstdtext":      {"lake/seekable"},
 
-	"lake/suffixchange": {"lake/urlnorm"},
-
 	"lake":     {"lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/row": {"lake", "lake/blob", "lake/codec", "lake/seekable", "lake/urlnorm"},
 	"lake/part": {
-		"internal/thrift", "lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable", "lake/urlnorm",
-		"lake/zstdtext",
+		"internal/thrift", "lake", "lake/blob", "lake/codec", "lake/row", "lake/seekable",
+		"lake/urlnorm", "lake/zstdtext",
 	},
 
 	"lake/raw":           {"lake/raw/timestamp"},
@@ -59,26 +57,18 @@ var allowed = map[string][]string{
 	},
 
 	"lake/ingest": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory", "lake/manifest",
-		"lake/part", "lake/pending", "lake/raw", "lake/raw/reader", "lake/raw/text", "lake/raw/unpack",
-		"lake/registry", "lake/row", "lake/seekable", "lake/urlnorm",
+		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/ingest/allow", "lake/ingest/inventory",
+		"lake/part", "lake/raw", "lake/raw/reader", "lake/raw/text", "lake/raw/unpack", "lake/row",
+		"lake/seekable", "lake/urlnorm",
 	},
 	"lake/ingest/many": {
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/manifest", "lake/pending", "lake/pieces",
-		"lake/registry", "lake/seekable",
+		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/ingest", "lake/pieces", "lake/seekable",
 	},
 	"lake/ingest/allow":     {},
 	"lake/ingest/inventory": {"lake/raw", "lake/raw/reader"},
 	"lake/access":           {"lake", "lake/blob", "lake/codec"},
-	"lake/lease":            {"lake/blob", "lake/codec"},
-	"lake/manifest": {
-		"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/registry", "lake/takedown", "lake/trash",
-	},
-	"lake/pending":  {"lake", "lake/blob", "lake/codec", "lake/manifest"},
-	"lake/takedown": {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/urlnorm"},
-	"lake/registry": {"lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash", "lake/urlnorm"},
-	"lake/remedy":   {"lake/codec"},
-	"lake/trash":    {"lake", "lake/blob", "lake/codec"},
+	"lake/lease":            {"lake", "lake/blob", "lake/codec"},
+	"lake/catalog":          {"lake", "lake/blob", "lake/codec", "lake/lease", "lake/pieces", "lake/urlnorm"},
 
 	"indexbuild/mph":                {"lake/codec"},
 	"indexbuild/bbhash":             {"lake/codec"},
@@ -112,34 +102,32 @@ var allowed = map[string][]string{
 		"lake/blob", "lake/codec", "lake/ingest/inventory", "lake/part",
 	},
 	"indexbuild/deletion": {
-		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/manifest",
-		"lake/part", "lake/seekable", "lake/takedown", "lake/urlnorm",
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/catalog", "lake/codec",
+		"lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"publish/suppress": {
-		"indexbuild/deletion", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/pathtree",
-		"lake", "lake/blob", "lake/codec", "lake/lease", "lake/manifest", "lake/part", "lake/seekable",
-		"lake/takedown", "lake/trash", "lake/urlnorm",
+		"indexbuild/deletion", "indexbuild/postings", "indexbuild/segment",
+		"indexbuild/segment/pathtree", "lake", "lake/blob", "lake/catalog", "lake/codec", "lake/lease",
+		"lake/part", "lake/seekable", "lake/urlnorm",
 	},
 	"publish/lakecheck": {
 		"export/domain64/numbers", "indexbuild", "indexbuild/deletion", "indexbuild/postings",
-		"indexbuild/segment", "indexbuild/treebuild", "indexbuild/verify", "lake", "lake/access", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/part", "lake/pending", "lake/pieces", "lake/registry",
-		"lake/remedy", "lake/takedown", "lake/trash",
+		"indexbuild/segment", "indexbuild/treebuild", "indexbuild/verify", "lake", "lake/access",
+		"lake/blob", "lake/catalog", "lake/codec", "lake/lease", "lake/part", "lake/pieces",
 	},
 	"publish/rewrite": {
-		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/part",
-		"lake/row", "lake/takedown", "lake/urlnorm",
+		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/catalog", "lake/codec",
+		"lake/part", "lake/row", "lake/urlnorm",
 	},
 	"publish": {
-		"indexbuild", "indexbuild/deletion", "indexbuild/postings", "indexbuild/segment", "indexbuild/treebuild",
-		"indexbuild/verify", "lake", "lake/blob", "lake/codec", "lake/manifest", "lake/pending", "lake/registry",
-		"lake/remedy", "lake/suffixchange", "lake/takedown", "lake/trash", "publish/lakecheck", "publish/rewrite",
-		"publish/suppress",
+		"indexbuild", "indexbuild/deletion", "indexbuild/postings", "indexbuild/segment",
+		"indexbuild/treebuild", "indexbuild/verify", "lake", "lake/blob", "lake/catalog", "lake/codec",
+		"lake/lease", "lake/urlnorm", "publish/lakecheck", "publish/rewrite", "publish/suppress",
 	},
 	"publish/gc": {
-		"export/domain64/numbers", "indexbuild/segment/pathtree", "indexbuild/treebuild", "lake", "lake/access",
-		"lake/blob", "lake/codec", "lake/ingest/many", "lake/lease", "lake/manifest", "lake/pending",
-		"lake/registry", "lake/takedown", "lake/trash", "publish",
+		"export/domain64/numbers", "indexbuild/segment/pathtree", "indexbuild/treebuild", "lake",
+		"lake/access", "lake/blob", "lake/catalog", "lake/codec", "lake/ingest/many", "lake/lease",
+		"publish",
 	},
 	"indexbuild/indextest": {
 		"indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec", "lake/ingest",
@@ -149,27 +137,26 @@ var allowed = map[string][]string{
 	"export/urlkey":   {},
 	"export/domain64": {},
 	"export/domain64/numbers": {
-		"export/domain64", "lake", "lake/blob", "lake/codec", "lake/pieces", "lake/trash",
+		"export/domain64", "lake", "lake/blob", "lake/codec", "lake/lease", "lake/pieces",
 	},
 
 	"export/postgres": {
 		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "indexbuild/segment",
-		"lake", "lake/blob", "lake/codec", "lake/ingest/allow", "lake/manifest", "lake/part", "lake/takedown",
-		"lake/urlnorm",
+		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/ingest/allow", "lake/part", "lake/urlnorm",
 	},
 	"export/scan": {
-		"indexbuild/deletion", "indexbuild/postings", "indexbuild/segment", "lake", "lake/blob", "lake/codec",
-		"lake/lease", "lake/manifest", "lake/part", "lake/takedown",
+		"indexbuild/deletion", "indexbuild/postings", "indexbuild/segment", "lake", "lake/blob",
+		"lake/catalog", "lake/codec", "lake/lease", "lake/part",
 	},
 	"export/files": {
 		"export/domain64", "export/domain64/numbers", "export/scan", "export/urlkey", "internal/cli", "lake",
-		"lake/blob", "lake/codec", "lake/manifest", "lake/part", "lake/urlnorm", "serve/format",
+		"lake/blob", "lake/catalog", "lake/codec", "lake/part", "lake/urlnorm", "serve/format",
 	},
 
 	"activities": {
 		"export/postgres", "frontier/feed", "frontier/migrate", "indexbuild/postings", "indexbuild/segment",
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/manifest", "lake/pending",
-		"lake/remedy", "publish", "publish/gc", "publish/lakecheck",
+		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/ingest", "lake/ingest/many", "publish",
+		"publish/gc", "publish/lakecheck",
 	},
 	"workflows": {
 		"activities", "export/postgres", "frontier/feed", "frontier/migrate", "lake", "lake/ingest",
@@ -185,38 +172,37 @@ var allowed = map[string][]string{
 	"starter/command": {
 		"activities", "export/urlkey", "indexbuild/postings", "indexbuild/segment", "internal/addresses",
 		"internal/cli", "internal/dial", "internal/supervise", "internal/tracing", "internal/tracing/otlp",
-		"lake", "lake/blob", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/manifest", "lake/pending",
-		"lake/registry", "lake/remedy", "lake/suffixchange", "lake/urlnorm", "publish/lakecheck",
-		"publish/rewrite", "serve/shortlived", "starter/access", "starter/check", "starter/compaction",
-		"starter/export", "starter/find", "starter/frontier", "starter/garbage", "starter/ingestreport",
-		"starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire", "starter/schedule",
-		"starter/single", "starter/takedown", "starter/tree", "starter/urllist", "starter/versiondiff",
-		"starter/versionlist", "workflows",
+		"lake", "lake/blob", "lake/catalog", "lake/codec", "lake/ingest", "lake/ingest/many", "lake/urlnorm",
+		"publish/lakecheck", "publish/rewrite", "serve/shortlived", "starter/access", "starter/check",
+		"starter/compaction", "starter/export", "starter/find", "starter/frontier", "starter/garbage",
+		"starter/ingestreport", "starter/inventory", "starter/lookup", "starter/pgexport", "starter/retire",
+		"starter/schedule", "starter/single", "starter/takedown", "starter/tree", "starter/urllist",
+		"starter/versiondiff", "starter/versionlist", "workflows",
 	},
 	"starter/export": {
-		"export/domain64", "export/files", "export/scan", "internal/cli", "lake/blob", "lake/remedy",
+		"export/domain64", "export/files", "export/scan", "internal/cli", "lake", "lake/blob",
 		"serve/lookup",
 	},
 	"starter/access": {
-		"internal/cli", "lake", "lake/access", "lake/blob", "lake/registry", "lake/remedy", "starter/find",
+		"internal/cli", "lake", "lake/access", "lake/blob", "lake/catalog", "starter/find",
 	},
 	"starter/takedown": {
-		"indexbuild/deletion", "internal/cli", "lake", "lake/blob", "lake/codec", "lake/manifest", "lake/remedy",
-		"lake/takedown", "lake/urlnorm", "publish/suppress", "starter/find",
+		"indexbuild/deletion", "internal/cli", "lake", "lake/blob", "lake/catalog", "lake/codec",
+		"lake/urlnorm", "publish/suppress", "starter/find",
 	},
 	"starter/lookup": {
-		"internal/cli", "lake/blob", "lake/remedy", "serve/bulk", "serve/lookup", "serve/shortlived",
+		"internal/cli", "lake", "lake/blob", "serve/bulk", "serve/lookup", "serve/shortlived",
 	},
 	"starter/frontier": {
 		"frontier/feed", "frontier/migrate", "internal/cli", "lake/ingest", "starter/schedule",
 		"starter/single", "workflows",
 	},
-	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/registry"},
+	"starter/find":         {"internal/cli", "lake", "lake/blob", "lake/catalog"},
 	"starter/ingestreport": {"internal/cli", "workflows"},
 	"starter/inventory":    {"indexbuild/prefixtree", "indexbuild/treebuild", "internal/cli"},
 	"starter/retire": {
-		"indexbuild/postings", "indexbuild/segment", "internal/cli", "lake/blob", "lake/manifest", "lake/pending",
-		"lake/registry", "publish", "publish/lakecheck", "starter/find",
+		"indexbuild/postings", "indexbuild/segment", "internal/cli", "lake/blob", "lake/catalog", "publish",
+		"publish/lakecheck", "starter/find",
 	},
 	"starter/check": {
 		"activities", "internal/cli", "lake/ingest", "starter/schedule", "starter/single", "workflows",
@@ -233,24 +219,24 @@ var allowed = map[string][]string{
 	"starter/schedule": {"activities", "internal/cli", "lake/ingest"},
 	"starter/single":   {"activities", "internal/cli", "workflows"},
 	"starter/tree": {
-		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake/blob",
-		"lake/codec", "lake/manifest", "lake/remedy", "lake/urlnorm", "serve/lookup", "serve/shortlived",
+		"indexbuild/segment", "indexbuild/segment/pathtree", "indexbuild/treebuild", "internal/cli", "lake",
+		"lake/blob", "lake/catalog", "lake/codec", "lake/urlnorm", "serve/lookup", "serve/shortlived",
 		"serve/tree", "starter/lookup",
 	},
 	"starter/urllist": {
-		"internal/cli", "lake/blob", "lake/remedy", "lake/urlnorm", "serve/format", "serve/lookup",
+		"internal/cli", "lake", "lake/blob", "lake/urlnorm", "serve/format", "serve/lookup",
 		"serve/shortlived", "starter/lookup",
 	},
 	"starter/versiondiff": {
 		"indexbuild/segment", "internal/cli", "lake/blob", "lake/urlnorm", "serve/lookup", "serve/shortlived",
 		"starter/lookup",
 	},
-	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/manifest", "lake/takedown"},
+	"starter/versionlist": {"internal/cli", "lake", "lake/blob", "lake/catalog"},
 
 	"serve/lookup": {
-		"indexbuild/deletion", "indexbuild/mph", "indexbuild/segment", "internal/flight", "internal/mapped",
-		"internal/spans", "lake", "lake/access", "lake/blob", "lake/codec", "lake/lease", "lake/manifest",
-		"lake/part", "lake/remedy", "lake/takedown", "lake/urlnorm", "serve/hot", "serve/lookup/filter",
+		"indexbuild/deletion", "indexbuild/mph", "indexbuild/segment", "internal/flight",
+		"internal/mapped", "internal/spans", "lake", "lake/access", "lake/blob", "lake/catalog",
+		"lake/codec", "lake/lease", "lake/part", "lake/urlnorm", "serve/hot", "serve/lookup/filter",
 		"serve/lookup/names", "serve/lookup/pagesearch", "serve/lru", "serve/turns",
 	},
 	"serve/lookup/filter":     {},
@@ -263,11 +249,10 @@ var allowed = map[string][]string{
 	"serve/bulk":              {"lake/codec", "lake/urlnorm", "serve/lookup"},
 	"serve/tree":              {"indexbuild/segment/pathtree", "lake/codec", "lake/part", "serve/lookup", "serve/lru"},
 	"serve/api": {
-		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake", "lake/blob", "lake/codec",
-		"lake/manifest", "lake/remedy", "lake/urlnorm", "serve/answers", "serve/api/coding",
-		"serve/api/connections", "serve/api/openapi", "serve/api/transfer", "serve/auth", "serve/bulk",
-		"serve/format", "serve/lookup", "serve/lookup/filter", "serve/lru", "serve/tree", "serve/turns",
-		"serve/ui",
+		"indexbuild/segment", "internal/spans", "internal/storemetrics", "lake", "lake/blob", "lake/catalog",
+		"lake/codec", "lake/urlnorm", "serve/answers", "serve/api/coding", "serve/api/connections",
+		"serve/api/openapi", "serve/api/transfer", "serve/auth", "serve/bulk", "serve/format",
+		"serve/lookup", "serve/lookup/filter", "serve/lru", "serve/tree", "serve/turns", "serve/ui",
 	},
 	"serve/api/coding":      {},
 	"serve/api/connections": {},
@@ -285,8 +270,8 @@ var allowed = map[string][]string{
 
 	"frontier/client": {"lake/ingest/allow"},
 	"frontier/feed": {
-		"export/scan", "frontier/client", "lake", "lake/blob", "lake/ingest", "lake/manifest", "lake/part",
-		"lake/pending", "lake/registry", "lake/urlnorm",
+		"export/scan", "frontier/client", "lake", "lake/blob", "lake/catalog", "lake/ingest", "lake/part",
+		"lake/urlnorm",
 	},
 	"frontier/migrate": {"export/postgres", "frontier/client", "lake/codec", "lake/urlnorm"},
 	"frontier/frontiertest": {
@@ -310,7 +295,7 @@ var allowed = map[string][]string{
 		"frontier/coord", "frontier/ready", "frontier/robots", "frontier/robotstore", "frontier/shard",
 		"lake/codec", "lake/urlnorm",
 	},
-	"frontier/exclude": {"lake/blob", "lake/manifest", "lake/takedown", "lake/urlnorm"},
+	"frontier/exclude": {"lake/blob", "lake/catalog", "lake/urlnorm"},
 	"frontier/api":     {"frontier"},
 	"frontier/snapshot": {
 		"frontier", "frontier/coord", "frontier/journal", "frontier/shard", "lake/blob", "lake/codec",
@@ -337,7 +322,7 @@ var allowed = map[string][]string{
 
 	".": {"command", "internal/cli", "lake/blob/s3blob"},
 	"command": {
-		"internal/addresses", "internal/cli", "internal/supervise", "lake/blob", "lake/manifest", "lake/remedy",
+		"internal/addresses", "internal/cli", "internal/supervise", "lake", "lake/blob", "lake/catalog",
 		"lake/urlnorm", "serve/bulk", "serve/command", "serve/lookup", "serve/shortlived", "starter/command",
 		"starter/lookup", "worker/command",
 	},
@@ -358,9 +343,8 @@ var allowed = map[string][]string{
 	"internal/supervise":    {},
 	"internal/testenv":      {"internal/addresses"},
 	"internal/testlake": {
-		"indexbuild/mph", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/membership", "lake",
-		"lake/blob", "lake/ingest", "lake/manifest", "lake/part", "lake/pending", "lake/registry", "lake/urlnorm",
-		"publish",
+		"indexbuild/mph", "indexbuild/postings", "indexbuild/segment", "indexbuild/segment/membership",
+		"lake", "lake/blob", "lake/catalog", "lake/ingest", "lake/part", "lake/urlnorm", "publish",
 	},
 	"internal/thrift":       {"lake/codec"},
 	"internal/flight":       {},

@@ -14,10 +14,8 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 const (
@@ -79,12 +77,12 @@ func effectOf(ctx context.Context, store blob.Store, key string, start int64, re
 	if err != nil {
 		return nil, false, err
 	}
-	s, err := pending.Look(ctx, store, record.DatasetID)
+	s, err := catalog.LookBatches(ctx, store, record.DatasetID)
 	if err != nil {
 		return nil, false, err
 	}
 	s = s.Without(start)
-	id := manifest.BatchName{DatasetID: record.DatasetID, Batch: record.Batch}
+	id := catalog.BatchName{DatasetID: record.DatasetID, Batch: record.Batch}
 	waiting, err := s.Find(ctx, append(s.Names(id.DatasetID), id)...)
 	if err != nil {
 		return nil, false, err
@@ -144,8 +142,8 @@ type otherBatch struct {
 // others counts the other batches of the dataset: those of the version, with what is not published
 // yet. Those that began before start are displaced. It returns the keys of the first ones' records.
 func (e *Effect) others(
-	ctx context.Context, s *pending.State, own *manifest.Batch, id manifest.BatchName,
-	waiting map[manifest.BatchName]pending.Batch, start int64,
+	ctx context.Context, s *catalog.BatchState, own *catalog.Batch, id catalog.BatchName,
+	waiting map[catalog.BatchName]catalog.PendingBatch, start int64,
 ) (all []otherBatch, err error) {
 	v := s.Version
 	cut, by := s.Replaced(id.DatasetID)
@@ -154,13 +152,13 @@ func (e *Effect) others(
 		return nil, err
 	}
 	e.OtherRows, e.OtherBatches = datasets[id.DatasetID].Rows, int64(datasets[id.DatasetID].Batches)
-	drop := func(live *manifest.Batch) {
+	drop := func(live *catalog.Batch) {
 		if live != nil {
 			e.OtherRows -= live.Rows
 			e.OtherBatches--
 		}
 	}
-	displace := func(live *manifest.Batch) {
+	displace := func(live *catalog.Batch) {
 		if drop(live); live != nil {
 			e.Displaced++
 			e.DisplacedRows += live.Rows
@@ -276,12 +274,12 @@ type ingestedInput struct {
 // is a
 // *codec.CorruptError, since its objects might be read twice.
 func ingestedInputs(ctx context.Context, store blob.Store, dataset, except string) (map[ingestedInput]bool, error) {
-	datasets, err := registry.DatasetsNamed(ctx, store, dataset)
+	datasets, err := catalog.DatasetsNamed(ctx, store, dataset)
 	d, ok := datasets[dataset]
 	if err != nil || !ok {
 		return nil, err
 	}
-	s, err := pending.Look(ctx, store, d.ID)
+	s, err := catalog.LookBatches(ctx, store, d.ID)
 	if err != nil {
 		return nil, err
 	}

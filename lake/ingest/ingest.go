@@ -8,7 +8,7 @@
 //	Merge        does one task: sorts the rows of all splits, writes Parquet parts and, with a
 //	             PostingsWriter of the caller, their postings object
 //	Finish       writes the list of rejects and the batch record, and leaves the batch to the next
-//	             publish (package pending)
+//	             publish (package catalog)
 //	Cleanup      removes the run's staging area
 //	Claim        chooses the run whose staging an ingest continues; Sweep removes the staging of runs
 //	             that nobody will continue

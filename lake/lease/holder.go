@@ -44,8 +44,8 @@ const (
 	ambiguities = 4
 )
 
-// ErrClosed is the error of Set after Close.
-var ErrClosed = errors.New("lease is closed")
+// errClosed is the error of Set after Close.
+var errClosed = errors.New("lease is closed")
 
 // Holder keeps one lease. It is safe for concurrent use.
 type Holder struct {
@@ -108,7 +108,7 @@ func (h *Holder) Set(ctx context.Context, versions []string) error {
 	}
 	defer h.unlock()
 	if h.closed {
-		return ErrClosed
+		return errClosed
 	}
 	if !h.started {
 		h.started = true
@@ -199,7 +199,7 @@ func (h *Holder) put(ctx context.Context, doc *document) error {
 	h.mu.Lock()
 	if h.maybe && !doc.Renewed.Before(h.expires) {
 		// The lease has expired, and a collector may be about to delete the object.
-		h.stale = append(h.stale, Key(h.name))
+		h.stale = append(h.stale, leaseKey(h.name))
 		h.name, h.etag, h.maybe = newHolder(h.opt.Host), "", false
 		h.named, h.expires = nil, time.Time{}
 	}
@@ -211,7 +211,7 @@ func (h *Holder) put(ctx context.Context, doc *document) error {
 	}
 	for range ambiguities {
 		var info blob.Info
-		info, err = h.store.Put(ctx, Key(h.name), data, blob.Condition{IfAbsent: h.etag == "", IfMatch: h.etag})
+		info, err = h.store.Put(ctx, leaseKey(h.name), data, blob.Condition{IfAbsent: h.etag == "", IfMatch: h.etag})
 		if err == nil {
 			h.etag, h.maybe = info.ETag, true
 			return nil
@@ -233,7 +233,7 @@ func (h *Holder) put(ctx context.Context, doc *document) error {
 
 // look finds out which object a write will replace.
 func (h *Holder) look(ctx context.Context) ([]byte, error) {
-	data, info, err := h.store.Get(ctx, Key(h.name))
+	data, info, err := h.store.Get(ctx, leaseKey(h.name))
 	if errors.Is(err, blob.ErrNotExist) {
 		data, info, err = nil, blob.Info{}, nil
 	}
@@ -275,7 +275,7 @@ func (h *Holder) note(ctx context.Context, doc *document, err error) {
 	h.schedule(pause)
 	switch {
 	case err == nil && before != nil:
-		h.opt.Log.LogAttrs(ctx, slog.LevelInfo, "the lease is written again", slog.String("lease", Key(doc.Holder)))
+		h.opt.Log.LogAttrs(ctx, slog.LevelInfo, "the lease is written again", slog.String("lease", leaseKey(doc.Holder)))
 	case err != nil && Refused(err) && !Refused(before):
 		h.opt.Log.LogAttrs(ctx, slog.LevelInfo,
 			"the store takes no lease: only the garbage collector's grace period keeps the versions that are read here",
@@ -342,7 +342,7 @@ func (h *Holder) Close(ctx context.Context) error {
 	h.mu.Unlock()
 	keys := h.stale
 	if h.maybe {
-		keys = append(keys, Key(h.name))
+		keys = append(keys, leaseKey(h.name))
 	}
 	if len(keys) == 0 {
 		return nil

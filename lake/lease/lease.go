@@ -1,6 +1,9 @@
-// Package lease keeps the leases of a lake. A lease is a small object in which a program names the
-// versions that it reads. A garbage collector deletes nothing that a version in a live lease refers
-// to. Read servers hold leases; whatever deletes published objects reads them.
+// Package lease holds what decides which objects of a lake may be deleted: the leases of readers,
+// and the sweeps of garbage collections with the lists of what they are to delete.
+//
+// A lease is a small object in which a program names the versions that it reads. A garbage
+// collector deletes nothing that a version in a live lease refers to. Read servers hold leases;
+// whatever deletes published objects reads them.
 //
 // # How a reader and a collector see each other
 //
@@ -16,7 +19,7 @@
 // operations on different objects suffices for this: no locks, no conditions, and clocks only to
 // notice a program that died.
 //
-// # Clocks
+// # Clocks of leases
 //
 // A lease expires by the clock of its holder. The collector's clock may be off by MaxSkew: it takes
 // a lease for dead only when its own clock shows more than MaxSkew after the expiry. So a program
@@ -25,7 +28,39 @@
 // A holder never renews a lease that has expired by its own clock. It writes another object and
 // removes the old one. So a lease that is dead stays dead, and a collector may delete its object.
 //
-// docs/formats/lease.md describes the object.
+// # How a writer and a collector see each other
+//
+// Objects are named by their content. So a writer may write an object, or find one there, and refer
+// to it, while a collection that has found no reference to it deletes it. Nothing may be lost by
+// that, without locks and whatever the clocks show.
+//
+// A collection announces a sweep, number e, in SweepKey. It then writes e into every document that
+// makes objects live (the manifest and the documents of the registry), then reads what they refer
+// to, deletes what is not referred to, and ends the sweep.
+//
+// A writer replaces such a document by a conditional put. In each attempt it reads the document,
+// waits until the sweep that the document names has ended (AwaitSweep), writes the objects that the
+// document is to refer to, or looks that they are there, and then puts the document. So either
+//
+//   - a later sweep has written its number into the document meanwhile: the put fails, and the
+//     writer begins again; or
+//   - none has: then every later sweep writes its number after the put, reads the references after
+//     that, and finds the new one. All earlier sweeps had ended before the writer looked.
+//
+// An ingest puts its plan into staging, and waits in this way, before it writes its first object.
+// From then on a collection leaves alone whatever can belong to its batch.
+//
+// # A collection that dies
+//
+// In a folder a sweep holds a lock that the operating system releases when the process dies. Who
+// gets the lock ends the sweep.
+//
+// Elsewhere the document of a sweep is renewed as long as the sweep lasts. Who has seen the same
+// document for the time that it states ends the sweep. A collection deletes only within a quarter
+// of that time after it began the last renewal that succeeded. No two clocks are compared: only the
+// lengths of times count. See docs/formats/trash.md for a process that is frozen in between.
+//
+// docs/formats/lease.md and docs/formats/trash.md describe the objects.
 package lease
 
 import (
@@ -46,9 +81,9 @@ import (
 const (
 	// Root is the folder of the leases.
 	Root = "index/leases/"
-	// Format is the newest format version of leases.
+	// leaseFormat is the newest format version of leases.
 	// 1: first.
-	Format = 1
+	leaseFormat = 1
 
 	// DefaultTTL is how long a lease lasts after it was written. A holder that is killed keeps the
 	// collector waiting for so long, and for MaxSkew.
@@ -92,8 +127,8 @@ func (l *Lease) Live(now time.Time, skew time.Duration) bool {
 	return l.Err != nil || l.Expires.Add(skew).After(now)
 }
 
-// Key is the key of the lease of a holder.
-func Key(holder string) string { return Root + holder + suffix }
+// leaseKey is the key of the lease of a holder.
+func leaseKey(holder string) string { return Root + holder + suffix }
 
 // All reads all leases, live or not, in the order of their keys. One that is damaged has an Err.
 // One that is removed meanwhile is left out. Other objects below Root are leases with an Err too:
@@ -127,8 +162,8 @@ type document struct {
 }
 
 func (d *document) encode() ([]byte, error) {
-	d.Format = Format
-	if err := d.check(Key(d.Holder)); err != nil {
+	d.Format = leaseFormat
+	if err := d.check(leaseKey(d.Holder)); err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	return codec.Seal(d)
@@ -137,7 +172,7 @@ func (d *document) encode() ([]byte, error) {
 func decode(data []byte, info blob.Info) Lease {
 	l := Lease{Object: info, Holder: strings.TrimSuffix(strings.TrimPrefix(info.Key, Root), suffix)}
 	var d document
-	if l.Err = codec.Unseal(data, info.Key, Format, &d); l.Err != nil {
+	if l.Err = codec.Unseal(data, info.Key, leaseFormat, &d); l.Err != nil {
 		return l
 	}
 	if l.Err = d.check(info.Key); l.Err != nil {
@@ -150,10 +185,10 @@ func decode(data []byte, info blob.Info) Lease {
 var holderName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,63}-[0-9a-f]{16}$`)
 
 func (d *document) check(key string) error {
-	if d.Format != Format {
-		return codec.Corrupt(key, "format", -1, Format, d.Format)
+	if d.Format != leaseFormat {
+		return codec.Corrupt(key, "format", -1, leaseFormat, d.Format)
 	}
-	if !holderName.MatchString(d.Holder) || Key(d.Holder) != key {
+	if !holderName.MatchString(d.Holder) || leaseKey(d.Holder) != key {
 		return codec.Corrupt(key, "holder", -1, "the holder of this key", d.Holder)
 	}
 	for i, id := range d.Versions {

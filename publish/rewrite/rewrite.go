@@ -34,10 +34,10 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -144,7 +144,7 @@ type Options struct {
 	// of rows read and written so far.
 	Progress func(rows int64)
 	// Hide are the rules of the job, nil for none. Rows that they hide are dropped.
-	Hide *takedown.Rules
+	Hide *catalog.Takedowns
 	// Domain returns the domain of a canonical host by the job's public suffix list. Nil says that
 	// the rows of the sources follow this list.
 	Domain func(host string) string
@@ -410,8 +410,8 @@ func (s *shuffler) part(
 	var domain, host, own string // own is the domain of the host in the new part
 	var number uint32
 	hasNumber := false
-	var hides *takedown.Matcher // nil for a domain of which nothing is hidden
-	inBatch := ""               // the batch of a union's row
+	var hides *catalog.Matcher // nil for a domain of which nothing is hidden
+	inBatch := ""              // the batch of a union's row
 	if len(s.job.Members) > 0 {
 		inBatch = batch
 	}
@@ -439,7 +439,7 @@ func (s *shuffler) part(
 					own = strings.Clone(s.opt.Domain(host))
 				}
 			}
-			if hides != nil && hides.Hides(&takedown.Row{
+			if hides != nil && hides.Hides(&catalog.Row{
 				Dataset: s.job.DatasetID, Scheme: r.Scheme[i], Host: host, Path: r.PathQuery[i], Port: r.Port[i],
 				TS: r.TS[i], HasTS: r.HasTS[i],
 			}) {

@@ -17,8 +17,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/publish/rewrite"
 )
 
@@ -261,7 +261,7 @@ func rowsOf(t *testing.T, store blob.Store, ref segment.BatchRef, domain string)
 func TestHiddenRowsAreDropped(t *testing.T) {
 	l, j := someBatches(t, 4)
 	domain := l.Rows[1][len(l.Rows[1])/2].Domain
-	rule := takedown.Rule{ID: "20261120-0123456789", Target: takedown.Target{Kind: takedown.Domain, Host: domain}, Reason: "test"}
+	rule := catalog.Takedown{ID: "20261120-0123456789", Target: catalog.Target{Kind: catalog.DomainTarget, Host: domain}, Reason: "test"}
 	left, hidden := map[string]int64{}, map[string]int64{}
 	var rows []row.Row
 	for _, r := range l.Rows[1] {
@@ -286,7 +286,7 @@ func TestHiddenRowsAreDropped(t *testing.T) {
 	if _, err := rewrite.Do(t.Context(), l.Store, "none", j, opt); err == nil {
 		t.Error("a job without its rules was done")
 	}
-	opt.Hide = takedown.NewRules(rule)
+	opt.Hide = catalog.NewTakedowns(rule)
 	want, err := rewrite.Do(t.Context(), l.Store, "whole", j, opt)
 	if err != nil {
 		t.Fatal(err)

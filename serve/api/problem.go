@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/api/connections"
 	"github.com/urlake/urlake/serve/api/openapi"
@@ -117,7 +117,7 @@ func asProblem(err error) *problem {
 			err.Error()+"; repeat less in it, or select fewer rows")
 	case errors.Is(err, lookup.ErrUnknownDataset):
 		return newProblem(http.StatusNotFound, "unknown-dataset", "The version has no such dataset", err.Error())
-	case errors.Is(err, manifest.ErrUnknownVersion):
+	case errors.Is(err, catalog.ErrUnknownVersion):
 		return newProblem(http.StatusNotFound, "unknown-version", "No such version was published", err.Error())
 	case errors.Is(err, lookup.ErrGone):
 		return newProblem(http.StatusGone, "version-gone",
@@ -129,7 +129,7 @@ func asProblem(err error) *problem {
 		return newProblem(http.StatusInternalServerError, "panic", "Internal server error", "")
 	case errors.As(err, &corrupt):
 		return newProblem(http.StatusInternalServerError, "corrupt", "An object of the lake is damaged",
-			remedy.Explain("", corrupt), member{"file", corrupt.File}, member{"section", corrupt.Section},
+			lake.Explain("", corrupt), member{"file", corrupt.File}, member{"section", corrupt.Section},
 			member{"offset", strconv.FormatInt(corrupt.Offset, 10)})
 	case errors.Is(err, lookup.ErrComputing):
 		return newProblem(http.StatusServiceUnavailable, "computing", "The answer is being computed",

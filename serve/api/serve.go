@@ -15,8 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/api/coding"
 	"github.com/urlake/urlake/serve/api/connections"
@@ -336,7 +336,7 @@ func (r *request) fail(err error) *problem {
 	r.status = p.status
 	r.traced.problem(p)
 	if p.status >= 500 {
-		r.logged = append(r.logged, slog.String("error", remedy.Explain("", err)))
+		r.logged = append(r.logged, slog.String("error", lake.Explain("", err)))
 	}
 	if p := (*lookup.PanicError)(nil); errors.As(err, &p) {
 		r.logged = append(r.logged, slog.String("stack", string(p.Stack)))

@@ -14,8 +14,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/starter/find"
 )
 
@@ -44,7 +43,7 @@ func (p Program) run(cmd *cobra.Command, ahead bool, do func(ctx context.Context
 		return err
 	}
 	out := bufio.NewWriter(cmd.OutOrStdout())
-	return remedy.Explained(url, errors.Join(do(ctx, store, out), out.Flush()))
+	return lake.Explained(url, errors.Join(do(ctx, store, out), out.Flush()))
 }
 
 // acl are the flags of "starter acl".
@@ -189,7 +188,7 @@ func (o *acl) show(ctx context.Context, store blob.Store, asJSON bool, out io.Wr
 			if _, err := find.Dataset(ctx, store, o.dataset); err != nil {
 				return err
 			}
-		} else if named, err := registry.DatasetsNamed(ctx, store, o.dataset); err != nil {
+		} else if named, err := catalog.DatasetsNamed(ctx, store, o.dataset); err != nil {
 			return err
 		} else {
 			_, known = named[o.dataset]
@@ -200,7 +199,7 @@ func (o *acl) show(ctx context.Context, store blob.Store, asJSON bool, out io.Wr
 		}
 		return cli.Table(out, "DATASET READERS WHY", [][]string{s.row()})
 	}
-	all, err := registry.Datasets(ctx, store)
+	all, err := catalog.Datasets(ctx, store)
 	if err != nil {
 		return err
 	}

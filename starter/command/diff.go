@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/serve/shortlived"
 	"github.com/urlake/urlake/starter/versiondiff"
 )
@@ -45,7 +45,7 @@ read, not the lake. Other URLs with the same totals are not noticed.`,
 			}
 			o.From, o.To = append(args, "", "")[0], append(args, "", "")[1]
 			out := bufio.NewWriter(cmd.OutOrStdout())
-			return remedy.Explained(url, errors.Join(noVersion(cmd.Context(), store, o.Print(cmd.Context(), store, url, out)), out.Flush()))
+			return lake.Explained(url, errors.Join(noVersion(cmd.Context(), store, o.Print(cmd.Context(), store, url, out)), out.Flush()))
 		},
 	}
 	g.lakeFlag(cmd)

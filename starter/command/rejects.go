@@ -14,10 +14,9 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/starter/find"
 	"github.com/urlake/urlake/starter/ingestreport"
 )
@@ -79,7 +78,7 @@ records. docs/sources.md explains the reasons.`,
 			}
 			all, err := readBatchRejects(cmd.Context(), store, dataset, batch, places)
 			if err != nil {
-				return remedy.Explained(url, err)
+				return lake.Explained(url, err)
 			}
 			if g.json {
 				return printJSON(cmd.OutOrStdout(), all)
@@ -109,7 +108,7 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 	if err != nil {
 		return nil, err
 	}
-	state, err := pending.Look(ctx, store, d.ID)
+	state, err := catalog.LookBatches(ctx, store, d.ID)
 	if err != nil {
 		return nil, err
 	}

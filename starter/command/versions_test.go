@@ -14,7 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/starter/versionlist"
 )
 
@@ -48,19 +48,19 @@ func versionedLake(t *testing.T) (dir string, store blob.Store) {
 
 func TestVersionsSayWhatChanged(t *testing.T) {
 	dir, store := versionedLake(t)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := manifest.SetTag(t.Context(), store, "release-1", m.Versions[1].ID, false); err != nil {
+	if _, _, err := catalog.SetTag(t.Context(), store, "release-1", m.Versions[1].ID, false); err != nil {
 		t.Fatal(err)
 	}
-	if m, _, err = manifest.Read(t.Context(), store); err != nil {
+	if m, _, err = catalog.ReadManifest(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
-	var documents []*manifest.Version
+	var documents []*catalog.Version
 	for _, ref := range m.Versions {
-		v, err := manifest.ReadVersion(t.Context(), store, ref)
+		v, err := catalog.ReadVersion(t.Context(), store, ref)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	}
 	versions := got.Versions
 	got.Versions, m.Versions = nil, nil
-	if diff := cmp.Diff(m, got.Manifest, cmpopts.IgnoreUnexported(manifest.Manifest{})); diff != "" {
+	if diff := cmp.Diff(m, got.Manifest, cmpopts.IgnoreUnexported(catalog.Manifest{})); diff != "" {
 		t.Errorf("the manifest (-want +got):\n%s", diff)
 	}
 	if len(versions) != len(documents) {
@@ -124,7 +124,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 			CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: v.Counts,
 			DatasetsAdded: &change[0], BatchesAdded: &change[1], RowsAdded: &rows,
 		}
-		want.ID, want.Commit, want.Object = v.ID, v.Commit, manifest.VersionKey(v.ID)
+		want.ID, want.Commit, want.Object = v.ID, v.Commit, catalog.VersionKey(v.ID)
 		if i == 0 {
 			want.Parent = nil
 		}
@@ -142,7 +142,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 
 func TestLostVersionIsNamed(t *testing.T) {
 	dir, store := versionedLake(t)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestLostVersionIsNamed(t *testing.T) {
 			t.Errorf("%s: exit %d, %s%s", form, code, out, errs)
 		}
 	}
-	if _, err := manifest.DropLost(t.Context(), store); err != nil {
+	if _, err := catalog.DropLost(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
 	out, errs, code := starter(t, "versions", "--lake", dir)

@@ -18,8 +18,8 @@ import (
 	"github.com/urlake/urlake/export/files"
 	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -173,7 +173,7 @@ func (o *filesOptions) run(cmd *cobra.Command, p Program) error {
 	}
 	res, err := o.export(ctx, store, out, name, opt, newProgress(cmd.ErrOrStderr(), *p.JSON))
 	if err != nil {
-		return remedy.Explained(url, p.Explain(ctx, store, err))
+		return lake.Explained(url, p.Explain(ctx, store, err))
 	}
 	res.Out = o.out
 	return res.print(cmd.OutOrStdout(), *p.JSON)

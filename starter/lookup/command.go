@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/shortlived"
 )
 
@@ -62,7 +62,7 @@ code is 1 after all have been answered.`,
 				return err
 			}
 			err = o.Print(cmd.Context(), store, url, questions, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			return remedy.Explained(url, p.Failed(cmd.Context(), store, err))
+			return lake.Explained(url, p.Failed(cmd.Context(), store, err))
 		},
 	}
 	p.LakeFlag(cmd)

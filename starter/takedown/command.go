@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 // Program is what the verbs need of the program that has them.
@@ -61,7 +61,7 @@ func (p Program) verb(cmd *cobra.Command, o *options, do func(ctx context.Contex
 		if err != nil {
 			return err
 		}
-		return remedy.Explained(url, do(cmd.Context(), store, args, cmd.OutOrStdout()))
+		return lake.Explained(url, do(cmd.Context(), store, args, cmd.OutOrStdout()))
 	}
 	return cmd
 }

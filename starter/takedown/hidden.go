@@ -5,16 +5,15 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	rules "github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // Hidden returns how many rows takedowns hide in a version, by dataset. The version may be nil.
-func Hidden(ctx context.Context, store blob.Store, m *manifest.Manifest, v *manifest.Version) (map[uint32]int64, error) {
+func Hidden(ctx context.Context, store blob.Store, m *catalog.Manifest, v *catalog.Version) (map[uint32]int64, error) {
 	if m == nil || v == nil || m.Takedowns == nil {
 		return nil, nil
 	}
-	doc, err := rules.Read(ctx, store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(ctx, store, m.Takedowns)
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +32,7 @@ func Hidden(ctx context.Context, store blob.Store, m *manifest.Manifest, v *mani
 }
 
 // Subtract takes the rows that takedowns hide out of the counts of a version.
-func Subtract(ctx context.Context, store blob.Store, m *manifest.Manifest, v *manifest.Version) error {
+func Subtract(ctx context.Context, store blob.Store, m *catalog.Manifest, v *catalog.Version) error {
 	hidden, err := Hidden(ctx, store, m, v)
 	for _, rows := range hidden {
 		v.Counts.Rows -= rows

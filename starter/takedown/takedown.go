@@ -15,9 +15,8 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	rules "github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/suppress"
 	"github.com/urlake/urlake/starter/find"
@@ -33,23 +32,23 @@ type options struct {
 }
 
 // target returns what the flags name.
-func (o *options) target(list *urlnorm.SuffixList) (rules.Target, error) {
-	var kind rules.Kind
+func (o *options) target(list *urlnorm.SuffixList) (catalog.Target, error) {
+	var kind catalog.TargetKind
 	var text string
 	n := 0
 	for _, f := range []struct {
-		kind rules.Kind
+		kind catalog.TargetKind
 		text string
-	}{{rules.Domain, o.domain}, {rules.Host, o.host}, {rules.URL, o.url}, {rules.Prefix, o.prefix}} {
+	}{{catalog.DomainTarget, o.domain}, {catalog.HostTarget, o.host}, {catalog.URLTarget, o.url}, {catalog.PrefixTarget, o.prefix}} {
 		if f.text != "" {
 			kind, text = f.kind, f.text
 			n++
 		}
 	}
 	if n != 1 {
-		return rules.Target{}, cli.Usagef("give one of --domain, --host, --url and --prefix")
+		return catalog.Target{}, cli.Usagef("give one of --domain, --host, --url and --prefix")
 	}
-	t, err := rules.ParseTarget(list, kind, text)
+	t, err := catalog.ParseTarget(list, kind, text)
 	if err != nil {
 		return t, &cli.UsageError{Err: err}
 	}
@@ -74,8 +73,8 @@ func parseTime(flag, text string) (*int64, error) {
 }
 
 // rule makes the rule that the flags describe.
-func (o *options) rule(ctx context.Context, store blob.Store) (rules.Rule, error) {
-	r := rules.Rule{Reason: strings.TrimSpace(o.reason), By: o.by, Created: time.Now().UTC().Truncate(time.Second)}
+func (o *options) rule(ctx context.Context, store blob.Store) (catalog.Takedown, error) {
+	r := catalog.Takedown{Reason: strings.TrimSpace(o.reason), By: o.by, Created: time.Now().UTC().Truncate(time.Second)}
 	if r.Reason == "" && !o.dryRun {
 		return r, cli.Usagef("no reason given; use --reason TEXT. It stays on record, so do not write URLs into it")
 	}
@@ -104,15 +103,15 @@ func (o *options) rule(ctx context.Context, store blob.Store) (rules.Rule, error
 		}
 		r.Dataset, r.DatasetID = d.Name, d.ID
 	}
-	r.ID = rules.NewID(r.Created)
+	r.ID = catalog.NewTakedownID(r.Created)
 	return r, nil
 }
 
 // suffixList returns the list that the current version follows, or that of this program.
 func suffixList(ctx context.Context, store blob.Store) (*urlnorm.SuffixList, error) {
-	m, _, err := manifest.Read(ctx, store)
-	if errors.Is(err, manifest.ErrNoVersion) {
-		if lost := manifest.CheckPresent(ctx, store); lost != nil {
+	m, _, err := catalog.ReadManifest(ctx, store)
+	if errors.Is(err, catalog.ErrNoVersion) {
+		if lost := catalog.CheckManifestPresent(ctx, store); lost != nil {
 			return nil, lost
 		}
 		return nil, fmt.Errorf("%w; takedowns are kept beside versions, so publish first", err)
@@ -124,7 +123,7 @@ func suffixList(ctx context.Context, store blob.Store) (*urlnorm.SuffixList, err
 	if err != nil {
 		return nil, err
 	}
-	v, err := manifest.ReadVersion(ctx, store, ref)
+	v, err := catalog.ReadVersion(ctx, store, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +217,7 @@ func (o *options) matched(res *suppress.Result, out io.Writer) {
 }
 
 // describe names what a rule hides.
-func describe(r *rules.Rule) string {
+func describe(r *catalog.Takedown) string {
 	s := string(r.Kind) + " " + r.Target.String()
 	if r.Dataset != "" {
 		s += " in " + r.Dataset
@@ -242,20 +241,20 @@ func stamp(ms int64) string {
 
 // listed is a line of the list.
 type listed struct {
-	rules.Record
+	catalog.TakedownRecord
 	// Target is the text of a rule that is in force.
 	Target string `json:"target,omitempty"`
 }
 
 func (o *options) list(ctx context.Context, store blob.Store, out io.Writer) error {
-	m, _, err := manifest.Read(ctx, store)
-	if errors.Is(err, manifest.ErrNoVersion) {
-		m, err = &manifest.Manifest{}, manifest.CheckPresent(ctx, store)
+	m, _, err := catalog.ReadManifest(ctx, store)
+	if errors.Is(err, catalog.ErrNoVersion) {
+		m, err = &catalog.Manifest{}, catalog.CheckManifestPresent(ctx, store)
 	}
 	if err != nil {
 		return err
 	}
-	doc, err := rules.Read(ctx, store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(ctx, store, m.Takedowns)
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 // buildOptions say what "starter tree build" does.
@@ -80,7 +80,7 @@ With --always every later publish and compaction builds the indexes of its own s
 				return err
 			}
 			err = o.run(cmd.Context(), store, cmd.OutOrStdout(), cmd.ErrOrStderr())
-			return remedy.Explained(url, p.Explain(cmd.Context(), store, err))
+			return lake.Explained(url, p.Explain(cmd.Context(), store, err))
 		},
 	}
 	p.LakeFlag(cmd)
@@ -94,7 +94,7 @@ With --always every later publish and compaction builds the indexes of its own s
 }
 
 func (o *buildOptions) run(ctx context.Context, store blob.Store, out, notes io.Writer) error {
-	m, _, err := manifest.Read(ctx, store)
+	m, _, err := catalog.ReadManifest(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (o *buildOptions) run(ctx context.Context, store blob.Store, out, notes io.
 	if err != nil {
 		return err
 	}
-	v, err := manifest.ReadVersion(ctx, store, ref)
+	v, err := catalog.ReadVersion(ctx, store, ref)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (o *buildOptions) run(ctx context.Context, store blob.Store, out, notes io.
 		done, err := o.segment(ctx, store, s, notes)
 		if errors.Is(err, codec.ErrCorrupt) {
 			failed++
-			done.Error = remedy.Explain(store.URL(), err)
+			done.Error = lake.Explain(store.URL(), err)
 			cli.Fprintf(notes, "No index is built: %s\n", done.Error)
 		} else if err != nil {
 			return err
@@ -144,7 +144,7 @@ func (o *buildOptions) run(ctx context.Context, store blob.Store, out, notes io.
 }
 
 // segment builds the index of a segment if that is needed.
-func (o *buildOptions) segment(ctx context.Context, store blob.Store, s *manifest.Segment, notes io.Writer) (builtSegment, error) {
+func (o *buildOptions) segment(ctx context.Context, store blob.Store, s *catalog.Segment, notes io.Writer) (builtSegment, error) {
 	out := builtSegment{Segment: s.ID, Rows: s.Rows}
 	state, info, why, err := treebuild.Inspect(ctx, store, s.ID)
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/shortlived"
 	"github.com/urlake/urlake/serve/tree"
 )
@@ -98,7 +98,7 @@ NDJSON, a node a line, each after its parent, and with --json one document.`,
 			}
 			buffered := bufio.NewWriter(w)
 			err = o.Print(cmd.Context(), store, url, buffered, cmd.ErrOrStderr())
-			return remedy.Explained(url, errors.Join(p.Explain(cmd.Context(), store, err), buffered.Flush()))
+			return lake.Explained(url, errors.Join(p.Explain(cmd.Context(), store, err), buffered.Flush()))
 		},
 	}
 	p.LakeFlag(cmd)

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/format"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/shortlived"
@@ -97,7 +97,7 @@ fields docs/api.md describes.`,
 			}
 			out := bufio.NewWriter(stdout)
 			err = o.Print(cmd.Context(), store, url, out, cmd.ErrOrStderr())
-			return remedy.Explained(url, errors.Join(p.Explain(cmd.Context(), store, err), out.Flush()))
+			return lake.Explained(url, errors.Join(p.Explain(cmd.Context(), store, err), out.Flush()))
 		},
 	}
 	p.LakeFlag(cmd)

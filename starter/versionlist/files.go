@@ -11,7 +11,7 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // reads is how many batch records are read concurrently.
@@ -34,7 +34,7 @@ type DeadRows struct {
 
 // ReadFiles lists the Parquet files of a version. A union is listed where the first of its batches
 // is.
-func ReadFiles(ctx context.Context, store blob.Store, lakeURL string, v *manifest.Version) (*Files, error) {
+func ReadFiles(ctx context.Context, store blob.Store, lakeURL string, v *catalog.Version) (*Files, error) {
 	root := lakeURL
 	if u, err := url.Parse(lakeURL); err == nil && u.Scheme == "file" {
 		root = u.Path
@@ -95,7 +95,7 @@ func ReadFiles(ctx context.Context, store blob.Store, lakeURL string, v *manifes
 // The columns url, dataset, domain_id and url_id are made of what the files hold. A canonical URL
 // is put together as docs/formats/canonical-url.md says. Ids are stored as signed integers, because
 // Parquet readers disagree on unsigned ones.
-func (f *Files) WriteView(ctx context.Context, w io.Writer, v *manifest.Version) error {
+func (f *Files) WriteView(ctx context.Context, w io.Writer, v *catalog.Version) error {
 	parts := f.Paths
 	var s strings.Builder
 	fmt.Fprintf(&s, "-- The rows of version %s.\n", v.ID)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
 	"github.com/urlake/urlake/starter/versionlist"
@@ -41,14 +41,14 @@ func TestFilesHoldTheRowsOfTheVersion(t *testing.T) {
 	if _, err := gc.Collect(t.Context(), store, gc.Options{Keep: 1}); err != nil {
 		t.Fatal(err)
 	}
-	testlake.Retire(t, store, manifest.BatchName{DatasetID: 1, Batch: "b1"})
+	testlake.Retire(t, store, catalog.BatchName{DatasetID: 1, Batch: "b1"})
 	testlake.Ingest(t, store, "alpha", "b2", []testlake.Record{{URL: "http://www.d1.example/again"}})
 	testlake.Publish(t, store)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
+	v, err := catalog.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
 	if err != nil {
 		t.Fatal(err)
 	}

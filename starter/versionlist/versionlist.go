@@ -11,20 +11,19 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // Document is what "versions --json" prints: the manifest, and of each version what its
 // document says.
 type Document struct {
-	*manifest.Manifest
+	*catalog.Manifest
 	Versions []Version `json:"versions"`
 }
 
 // Version has the names of the HTTP API, but for the members of the manifest.
 type Version struct {
-	manifest.VersionRef
+	catalog.VersionRef
 	Current bool     `json:"current"`
 	Tags    []string `json:"tags"`
 	Created string   `json:"created"`
@@ -33,7 +32,7 @@ type Version struct {
 	Parent        *string `json:"parent"`
 	CanonicalForm string  `json:"canonical_form"`
 	PublicSuffix  string  `json:"public_suffix_list"`
-	manifest.Counts
+	catalog.Counts
 	// What the version has more than its parent, null if the manifest no longer lists the parent.
 	DatasetsAdded *int   `json:"datasets_added"`
 	BatchesAdded  *int   `json:"batches_added"`
@@ -41,13 +40,13 @@ type Version struct {
 }
 
 // Print prints the versions of the manifest, as JSON or for people.
-func Print(ctx context.Context, out io.Writer, store blob.Store, m *manifest.Manifest, asJSON bool) error {
-	hidden, err := takedown.Read(ctx, store, m.Takedowns)
+func Print(ctx context.Context, out io.Writer, store blob.Store, m *catalog.Manifest, asJSON bool) error {
+	hidden, err := catalog.ReadTakedowns(ctx, store, m.Takedowns)
 	if err != nil {
 		return err
 	}
-	list, err := m.Summaries(ctx, 0, len(m.Versions), func(ctx context.Context, ref manifest.VersionRef) (manifest.Summary, error) {
-		s, err := manifest.ReadSummary(ctx, store, ref)
+	list, err := m.Summaries(ctx, 0, len(m.Versions), func(ctx context.Context, ref catalog.VersionRef) (catalog.Summary, error) {
+		s, err := catalog.ReadSummary(ctx, store, ref)
 		s.Counts.Rows -= hidden.Hidden(s.Views)
 		return s, err
 	})
@@ -80,7 +79,7 @@ func Print(ctx context.Context, out io.Writer, store blob.Store, m *manifest.Man
 const columns = 100
 
 // printText prints a line of a table for each version, and under it what changed.
-func printText(out io.Writer, list []manifest.Summary) error {
+func printText(out io.Writer, list []catalog.Summary) error {
 	rows := make([][]string, 0, len(list))
 	for i := range list {
 		mark := ""
@@ -117,7 +116,7 @@ func printText(out io.Writer, list []manifest.Summary) error {
 }
 
 // describeChange says in words what a version changed.
-func describeChange(s *manifest.Summary) string {
+func describeChange(s *catalog.Summary) string {
 	switch {
 	case s.Parent == "":
 		return "the first version"
@@ -146,7 +145,7 @@ func describeChange(s *manifest.Summary) string {
 
 // reordered says what became of the segments and parts of the parent. A compaction changes nothing
 // else.
-func reordered(s *manifest.Summary) string {
+func reordered(s *catalog.Summary) string {
 	text := ""
 	for _, c := range []struct {
 		after, change int64

@@ -6,17 +6,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // Lines of large lakes stay within columns, and what a program calls itself cannot add
 // lines.
 func TestLinesOfVersionsFit(t *testing.T) {
-	large := manifest.Counts{Datasets: 100_000, Batches: 1_000_000, Segments: 32, Rows: 10_000_000_000}
-	s := manifest.Summary{Parent: "20261120T101112.123Z-0f3c9a71", Counts: large, Change: &large, Current: true}
+	large := catalog.Counts{Datasets: 100_000, Batches: 1_000_000, Segments: 32, Rows: 10_000_000_000}
+	s := catalog.Summary{Parent: "20261120T101112.123Z-0f3c9a71", Counts: large, Change: &large, Current: true}
 	s.ID = "20261120T101113.123Z-0f3c9a71"
 	s.Tags = []string{"a", "b", "c", "d", "e", "f", "g"}
-	var list []manifest.Summary
+	var list []catalog.Summary
 	for _, builder := range []string{"urlake v1.2.3", "urlake v0.0.0-20261120101112-0f3c9a710f3c+dirty 0f3c9a710f3c", "a\nb\x1b[2J"} {
 		s.BuiltBy = builder
 		list = append(list, s)
