@@ -156,11 +156,13 @@ func newUrlake(t *testing.T, lake, temporal string) *urlake {
 }
 
 // temporalArgs are the arguments of Temporal's dev server with its state in a folder. Nothing is
-// flushed to the disk: what a killed server wrote is in the kernel.
+// flushed to the disk: what a killed server wrote is in the kernel. By default each transaction
+// makes and deletes a journal.
 func temporalArgs(address, dir string) []string {
 	_, port, _ := net.SplitHostPort(address)
 	return append([]string{"server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error",
-		"--db-filename", filepath.Join(dir, "temporal.db"), "--sqlite-pragma", "synchronous=off"}, supervise.OnePartition...)
+		"--db-filename", filepath.Join(dir, "temporal.db"), "--sqlite-pragma", "synchronous=off",
+		"--sqlite-pragma", "journal_mode=wal"}, supervise.OnePartition...)
 }
 
 // temporalProcess is a Temporal server and its address.
