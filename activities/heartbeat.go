@@ -12,8 +12,8 @@ import (
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 const (
@@ -103,7 +103,7 @@ func heartbeat[T any](
 		return out, interrupted(parent)
 	}
 	_, lakeURL, _ := strings.Cut(activity.GetInfo(parent).TaskQueue, "@")
-	return out, finalError(remedy.Explained(lakeURL, err))
+	return out, finalError(lake.Explained(lakeURL, err))
 }
 
 // interrupted returns the error of a step that ended because its context did. It says why the

@@ -16,7 +16,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 // TestStoppingWorkerReturnsItsStep checks that a step is cancelled when its worker stops, and that
@@ -161,7 +160,7 @@ func TestDamageIsExplained(t *testing.T) {
 	env.RegisterActivity(step)
 	_, err := env.ExecuteActivity(step)
 	var app *temporal.ApplicationError
-	want := "plan: " + damage.Error() + "; " + remedy.Of("", lake.RegistryKey)
+	want := "plan: " + damage.Error() + "; " + lake.Remedy("", lake.RegistryKey)
 	if !errors.As(err, &app) || app.Type() != ErrCorrupt || app.Message() != want {
 		t.Errorf("%v, want %q", err, want)
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -111,7 +111,7 @@ func (c *Control) FinishMany(
 		}
 		if out.Ingested == 0 {
 			// An earlier ingest may have asked for no publish, or its publish may have failed.
-			state, err := pending.Look(ctx, c.Store)
+			state, err := catalog.LookBatches(ctx, c.Store)
 			if err != nil {
 				return out, err
 			}

@@ -8,8 +8,8 @@ import (
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -57,7 +57,7 @@ func (p *Publish) VerifySegment(ctx context.Context, lakeURL string, built publi
 	s := publishStep(ctx, "verify-"+id, deaths)
 	_, err := contained(ctx, &p.Lake, s, segmentMemory, func(ctx context.Context, store blob.Store, _ func(any)) (struct{}, error) {
 		return struct{}{}, publish.Verify(ctx, store, built, p.TempDir, func(err error) {
-			activity.GetLogger(ctx).Warn("An index of path trees is not built", "Error", remedy.Explain(lakeURL, err))
+			activity.GetLogger(ctx).Warn("An index of path trees is not built", "Error", lake.Explain(lakeURL, err))
 		})
 	})
 	return err

@@ -17,9 +17,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -279,10 +278,10 @@ func (c *Control) HasFinished(ctx context.Context, lakeURL string, req PublishRe
 		return false, err
 	}
 	return withHeartbeat(ctx, c.Memory, smallMemory, func(ctx context.Context, _ func(any)) (bool, error) {
-		s, err := pending.Look(ctx, c.Store, req.DatasetID)
+		s, err := catalog.LookBatches(ctx, c.Store, req.DatasetID)
 		if err != nil {
 			return false, err
 		}
-		return s.Has(ctx, manifest.BatchName{DatasetID: req.DatasetID, Batch: req.Batch}, req.Start)
+		return s.Has(ctx, catalog.BatchName{DatasetID: req.DatasetID, Batch: req.Batch}, req.Start)
 	})
 }

@@ -26,8 +26,8 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -198,7 +198,7 @@ func TestDamagedManifestIsNoFaultOfTheBatch(t *testing.T) {
 func TestLostVersionIsNoFaultOfTheBatch(t *testing.T) {
 	control, _ := newControl(nil)
 	testlake.Ingest(t, control.Store, "d", "a", []testlake.Record{{URL: "http://a.example/"}})
-	key := manifest.VersionKey(testlake.Publish(t, control.Store).Version)
+	key := catalog.VersionKey(testlake.Publish(t, control.Store).Version)
 	testlake.Ingest(t, control.Store, "d", "b", []testlake.Record{{URL: "http://b.example/"}})
 	if err := control.Store.Delete(t.Context(), key); err != nil {
 		t.Fatal(err)

@@ -18,14 +18,14 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 // demoLake ingests and publishes the datasets of testdata/. It returns the lake's folder, its
 // version and the paths of the version's parts.
-func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
+func demoLake(t *testing.T) (dir string, v *catalog.Version, parts []string) {
 	t.Helper()
 	dir = t.TempDir()
 	store, err := blob.Open(t.Context(), dir)
@@ -43,7 +43,7 @@ func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
 		}
 	}
 	testlake.Publish(t, store)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func demoLake(t *testing.T) (dir string, v *manifest.Version, parts []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v, err = manifest.ReadVersion(t.Context(), store, ref); err != nil {
+	if v, err = catalog.ReadVersion(t.Context(), store, ref); err != nil {
 		t.Fatal(err)
 	}
 	for live, err := range v.Batches(t.Context()) {

@@ -11,7 +11,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	starter "github.com/urlake/urlake/starter/command"
 )
 
@@ -97,7 +97,7 @@ func checkStore(ctx context.Context, lakeURL string) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err = store.Get(ctx, manifest.Key); errors.Is(err, blob.ErrNotExist) {
+	if _, _, err = store.Get(ctx, catalog.ManifestKey); errors.Is(err, blob.ErrNotExist) {
 		return nil
 	}
 	return err

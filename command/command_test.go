@@ -13,7 +13,7 @@ import (
 
 	"github.com/urlake/urlake/internal/addresses"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	serve "github.com/urlake/urlake/serve/command"
 	starter "github.com/urlake/urlake/starter/command"
 	worker "github.com/urlake/urlake/worker/command"
@@ -131,7 +131,7 @@ func TestAddChecksTheStore(t *testing.T) {
 	if err := os.Symlink("index", filepath.Join(dir, "index")); err != nil { // which leads to itself
 		t.Fatal(err)
 	}
-	if err := checkStore(t.Context(), url); err == nil || !strings.Contains(err.Error(), manifest.Key) {
+	if err := checkStore(t.Context(), url); err == nil || !strings.Contains(err.Error(), catalog.ManifestKey) {
 		t.Errorf("a manifest that cannot be read: %v", err)
 	}
 }

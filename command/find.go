@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/serve/bulk"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/shortlived"
-	shared "github.com/urlake/urlake/starter/lookup"
+	shared "github.com/urlake/urlake/starter/command"
 )
 
 type find struct {
@@ -64,7 +64,7 @@ With --urls DATASET it lists the URLs of the domains in one dataset instead.`,
 			if err != nil {
 				return err
 			}
-			return remedy.Explained(url, o.run(cmd.Context(), url, args[0], asked, cmd.OutOrStdout(), cmd.ErrOrStderr()))
+			return lake.Explained(url, o.run(cmd.Context(), url, args[0], asked, cmd.OutOrStdout(), cmd.ErrOrStderr()))
 		},
 	}
 	f := cmd.Flags()
@@ -118,8 +118,8 @@ func (o *find) run(ctx context.Context, url, name string, asked []bulk.Question,
 		return err
 	}
 	defer server.Close()
-	if err := server.Refresh(ctx); errors.Is(err, manifest.ErrNoVersion) {
-		if lost := manifest.CheckPresent(ctx, store); lost != nil {
+	if err := server.Refresh(ctx); errors.Is(err, catalog.ErrNoVersion) {
+		if lost := catalog.CheckManifestPresent(ctx, store); lost != nil {
 			return lost
 		}
 		return fmt.Errorf("nothing is published in %s yet; to ingest: urlake add %s FILE…", url, name)

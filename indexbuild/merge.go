@@ -193,7 +193,7 @@ var windowPool = sync.Pool{New: func() any { return new(window) }}
 // numbers, without a branch. A code of 0 is the domain that won last, once more. Domains are
 // compared only if two codes are equal and not 0.
 //
-// Package rowsort merges rows with a different loser tree, which keeps for each node only the
+// Package row merges rows with a different loser tree, which keeps for each node only the
 // length of the prefix that its key shares with the winner (Ng and Kakehi 2008). Keys of rows are
 // long and share most of their bytes with their neighbours, and their readers know these lengths
 // already. Domains are short, come from hundreds of sources, and often share equally many bytes

@@ -10,7 +10,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // BenchmarkPageKeys builds a segment of two million rows in turns with the keys of pages and
@@ -28,11 +28,11 @@ func BenchmarkPageKeys(b *testing.B) {
 	store := blob.NewMemory()
 	testlake.Ingest(b, store, "d", "b", records)
 	testlake.Publish(b, store)
-	m, _, err := manifest.Read(ctx, store)
+	m, _, err := catalog.ReadManifest(ctx, store)
 	if err != nil {
 		b.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(ctx, store, m.Versions[len(m.Versions)-1])
+	v, err := catalog.ReadVersion(ctx, store, m.Versions[len(m.Versions)-1])
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -17,19 +17,19 @@
 //	batches/dataset_id={id}/{batch}/postings-{digest}.zst input of segments
 //	rejects/dataset_id={id}/{batch}-{digest}.ndjson.zst   list of rejected records
 //	batches/dataset_id={id}/{batch}/{digest}.json         record of one finished ingest
-//	pending/{dataset}/{start}-{run}.json                  what waits to be published (package pending)
+//	pending/{dataset}/{start}-{run}.json                  what waits to be published (package catalog)
 //	reports/{run}/{round}.ndjson.zst                      outcomes of an ingest of many datasets
 //	staging/{run}/…                                       between the steps of a run; then removed
 //	frontier/visits/{dataset}/…                           visits of a crawl, to be ingested (package feed)
 //	index/…                                               segments, versions, manifest
 //
 // Keys of segments are in package indexbuild/segment, those of versions and of the manifest in
-// package lake/manifest.
+// package lake/catalog.
 //
 // # Writers and their order
 //
 // An ingest (package lake/ingest) registers its dataset, writes parts, postings and the list of
-// rejects, then the batch record, and then a document that names it (package lake/pending). A
+// rejects, then the batch record, and then a document that names it (package lake/catalog). A
 // publish (package publish) starts from these documents. So an object exists before
 // anything names it.
 //

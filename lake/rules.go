@@ -96,7 +96,7 @@ func readSuffixList(ctx context.Context, store blob.Store, identity string) (*ur
 		return nil, &codec.FormatError{Key: SuffixListKey(identity), Found: newer.Found, Known: newer.Known}
 	}
 	if err != nil {
-		return nil, codec.Corrupt(SuffixListKey(identity), "list", -1, identity, err) // package remedy says how to mend it
+		return nil, codec.Corrupt(SuffixListKey(identity), "list", -1, identity, err) // Explain says how to mend it
 	}
 	return list, nil
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
-// A garbage collection may run beside a publish; package lake/trash says how the two agree. Nothing
+// A garbage collection may run beside a publish; package lake/lease says how the two agree. Nothing
 // is deleted between two manifests that name the same sweep. So if the manifest that a commit is
 // about to replace names the sweep that it named when the plan was made, everything that the plan
 // relies on is there. Else the commit looks.
@@ -66,7 +66,7 @@ type Working struct {
 	// Batches are those of their plans, also if a later ingest has finished by now.
 	Batches []segment.BatchRef
 	// Moving are batches that get another record under other rules.
-	Moving []manifest.BatchName
+	Moving []catalog.BatchName
 	// Segments are those that they build.
 	Segments []string
 }

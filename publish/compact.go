@@ -10,10 +10,9 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/publish/rewrite"
 	"github.com/urlake/urlake/publish/suppress"
 )
@@ -35,7 +34,7 @@ var largeParts int64 = 64 << 20
 const worthDead = 8
 
 // manyDead reports whether so many rows of a segment are dead that a compaction writes it again.
-func manyDead(s manifest.Segment) bool { return s.Dead != nil && s.Dead.Rows >= s.Rows/worthDead }
+func manyDead(s catalog.Segment) bool { return s.Dead != nil && s.Dead.Rows >= s.Rows/worthDead }
 
 // mostSegments is the number of segments that a compaction leaves at most, besides full ones.
 const mostSegments = 16
@@ -73,7 +72,7 @@ func ChooseSegments(rows []int64) []int {
 }
 
 // liveRows returns the sizes of segments.
-func liveRows(segments []manifest.Segment) []int64 {
+func liveRows(segments []catalog.Segment) []int64 {
 	rows := make([]int64, len(segments))
 	for i := range segments {
 		rows[i] = segments[i].Live()
@@ -99,14 +98,14 @@ func bySize(rows []int64) []int {
 func PlanCompaction(ctx context.Context, store blob.Store, run string, round int, c Compaction) (Summary, error) {
 	for {
 		var s Summary
-		before, _, _ := manifest.Read(ctx, store)
+		before, _, _ := catalog.ReadManifest(ctx, store)
 		err := withPieces(ctx, store, func([]string) (err error) {
 			s, err = planCompaction(ctx, store, run, round, c)
 			return err
 		})
 		if errors.Is(err, codec.ErrCorrupt) && before != nil {
 			// What a later manifest refers to no longer may be collected while it is read.
-			if now, _, readErr := manifest.ReadUnchecked(ctx, store); readErr == nil && now.Generation != before.Generation {
+			if now, _, readErr := catalog.ReadManifestUnchecked(ctx, store); readErr == nil && now.Generation != before.Generation {
 				continue
 			}
 		}
@@ -118,25 +117,25 @@ func PlanCompaction(ctx context.Context, store blob.Store, run string, round int
 }
 
 func planCompaction(ctx context.Context, store blob.Store, run string, round int, c Compaction) (s Summary, err error) {
-	m, _, err := manifest.Read(ctx, store)
-	if errors.Is(err, manifest.ErrNoVersion) {
+	m, _, err := catalog.ReadManifest(ctx, store)
+	if errors.Is(err, catalog.ErrNoVersion) {
 		return Summary{Nothing: true}, nil
 	}
 	if err != nil {
 		return Summary{}, err
 	}
-	if err := trash.Await(ctx, store, m.Swept); err != nil {
+	if err := lease.AwaitSweep(ctx, store, m.Swept); err != nil {
 		return Summary{}, err
 	}
 	// The commit reads these. What keeps it from that is found before the work.
-	if err := errors.Join(registry.CheckFormats(ctx, store), checkTakedowns(ctx, store, m)); err != nil {
+	if err := errors.Join(catalog.CheckFormats(ctx, store), checkTakedowns(ctx, store, m)); err != nil {
 		return Summary{}, err
 	}
 	ref, err := m.Version("")
 	if err != nil {
 		return Summary{}, err
 	}
-	base, err := manifest.ReadVersion(ctx, store, ref)
+	base, err := catalog.ReadVersion(ctx, store, ref)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -214,9 +213,9 @@ func planCompaction(ctx context.Context, store blob.Store, run string, round int
 // choose returns the segments of base that are to be merged, among them all with hidden rows.
 // Segments in frozen cannot be built again and stay. A plan covers at most maxPlanned batches.
 func (c *Compaction) choose(
-	base *manifest.Version, frozen map[string]string, drops *suppress.Dropping,
-) (chosen []manifest.Segment) {
-	var sound []manifest.Segment
+	base *catalog.Version, frozen map[string]string, drops *suppress.Dropping,
+) (chosen []catalog.Segment) {
+	var sound []catalog.Segment
 	for _, s := range base.Segments {
 		if _, ok := frozen[s.ID]; !ok {
 			sound = append(sound, s)

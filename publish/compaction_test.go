@@ -12,7 +12,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // A compaction after each publish writes a row again a number of times that grows with the
@@ -76,9 +76,9 @@ func TestWriteAmplification(t *testing.T) {
 // Publishes without compactions leave no more segments than a version may have.
 func TestPublishesMakeRoom(t *testing.T) {
 	store := blob.NewMemory()
-	for publishes := 1; publishes < 3*manifest.MaxSegments; publishes++ {
+	for publishes := 1; publishes < 3*catalog.MaxSegments; publishes++ {
 		id := lake.Digest(fmt.Append(nil, publishes))
-		commit := manifest.Commit{ID: id, Build: func(ctx context.Context, base *manifest.Version) (*manifest.Next, error) {
+		commit := catalog.Commit{ID: id, Build: func(ctx context.Context, base *catalog.Version) (*catalog.Next, error) {
 			p := &plan{CanonicalForm: "form", PublicSuffix: "list", loose: []planned{
 				{DatasetID: 1, Batch: fmt.Sprintf("b%05d", publishes), Digest: id, Rows: 10, New: true},
 			}, Datasets: []lake.Dataset{{ID: 1, Name: "d"}}}
@@ -98,9 +98,9 @@ func TestPublishesMakeRoom(t *testing.T) {
 		if _, err := commit.Apply(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
-		state, err := manifest.Look(t.Context(), store)
+		state, err := catalog.Look(t.Context(), store)
 		v := state.Current
-		want := min(publishes, manifest.MaxSegments)
+		want := min(publishes, catalog.MaxSegments)
 		if err != nil || len(v.Segments) != want || v.Counts.Batches != publishes {
 			t.Fatalf("%+v after %d publishes, %v", v, publishes, err)
 		}

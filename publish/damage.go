@@ -15,8 +15,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/publish/lakecheck"
 )
 
@@ -162,8 +162,8 @@ func addDamage(ctx context.Context, store blob.Store, planKey string, found []da
 // reason; waits tells that the batch is sound, but cannot be published before another is mended.
 // known has the damaged batches that builds of this run have found.
 func publishable(
-	ctx context.Context, store blob.Store, base *manifest.Version, finished []planned,
-	live map[manifest.BatchName]manifest.Batch, known map[segment.BatchRef]string, skip func(b planned, reason string, waits bool),
+	ctx context.Context, store blob.Store, base *catalog.Version, finished []planned,
+	live map[catalog.BatchName]catalog.Batch, known map[segment.BatchRef]string, skip func(b planned, reason string, waits bool),
 ) (good []planned, records map[string]*lake.Batch, err error) {
 	read := make([]*lake.Batch, len(finished))
 	reasons := make([]string, len(finished))
@@ -196,7 +196,7 @@ func publishable(
 	}
 	// A segment with an unreadable batch cannot be built again, unless that batch is replaced, or
 	// retired, itself.
-	replaced := map[manifest.BatchName]bool{}
+	replaced := map[catalog.BatchName]bool{}
 	for i, b := range finished {
 		if read[i] != nil || b.retired {
 			replaced[b.name()] = true
@@ -221,7 +221,7 @@ func publishable(
 			covered++
 		}
 	}
-	var older []manifest.Segment
+	var older []catalog.Segment
 	if base != nil {
 		older = base.Segments
 	}
@@ -254,11 +254,11 @@ func publishable(
 
 // liveDamage returns the batches of base that are known to be damaged, by dataset and name.
 func liveDamage(
-	ctx context.Context, base *manifest.Version, known map[segment.BatchRef]string,
-) (damaged []manifest.Batch, err error) {
-	var names []manifest.BatchName
+	ctx context.Context, base *catalog.Version, known map[segment.BatchRef]string,
+) (damaged []catalog.Batch, err error) {
+	var names []catalog.BatchName
 	for ref := range known {
-		names = append(names, manifest.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch})
+		names = append(names, catalog.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch})
 	}
 	found, err := base.FindBatches(ctx, names)
 	for _, b := range found {
@@ -266,13 +266,13 @@ func liveDamage(
 			damaged = append(damaged, b)
 		}
 	}
-	slices.SortFunc(damaged, func(a, b manifest.Batch) int { return manifest.CompareNames(a.BatchName, b.BatchName) })
+	slices.SortFunc(damaged, func(a, b catalog.Batch) int { return catalog.CompareNames(a.BatchName, b.BatchName) })
 	return damaged, err
 }
 
 // frozen returns the segments of base that have a damaged batch, with the reasons.
 func frozen(
-	ctx context.Context, base *manifest.Version, known map[segment.BatchRef]string,
+	ctx context.Context, base *catalog.Version, known map[segment.BatchRef]string,
 ) (map[string]string, error) {
 	damaged, err := liveDamage(ctx, base, known)
 	out := map[string]string{}

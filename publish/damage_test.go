@@ -14,9 +14,8 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -248,7 +247,7 @@ func TestRebuild(t *testing.T) {
 	}
 	after := objectsBelow(t, store, "")
 	for key, data := range whole {
-		if !bytes.Equal(after[key], data) && !strings.HasPrefix(key, "registry/") && key != manifest.Key {
+		if !bytes.Equal(after[key], data) && !strings.HasPrefix(key, "registry/") && key != catalog.ManifestKey {
 			t.Errorf("%s has not got its bytes back", key)
 		}
 	}
@@ -286,7 +285,7 @@ func TestLostRegistriesAreRestoredFromTheVersion(t *testing.T) {
 		testlake.Publish(t, store)
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
 		// The copy of the registry is lost, too.
-		if err := store.Delete(t.Context(), registry.CopyKey); err != nil {
+		if err := store.Delete(t.Context(), catalog.RegistryCopyKey); err != nil {
 			t.Fatal(err)
 		}
 		damage(t, store, lake.RegistryKey, how)
@@ -323,7 +322,7 @@ func TestFailingStoreLosesNothingInARebuild(t *testing.T) {
 		testlake.Ingest(t, store, "alpha", "b1", records("new", 11))
 		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 		testlake.Publish(t, store)
-		if err := store.Delete(t.Context(), registry.CopyKey, lake.RegistryKey); err != nil {
+		if err := store.Delete(t.Context(), catalog.RegistryCopyKey, lake.RegistryKey); err != nil {
 			t.Fatal(err)
 		}
 		faulty := blobtest.NewFaulty(store)

@@ -19,22 +19,21 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/suppress"
 )
 
 // addTakedown adds a takedown and returns its id.
-func addTakedown(t testing.TB, store blob.Store, kind takedown.Kind, text string, edit func(*takedown.Rule)) string {
+func addTakedown(t testing.TB, store blob.Store, kind catalog.TargetKind, text string, edit func(*catalog.Takedown)) string {
 	t.Helper()
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
+	target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now().UTC().Truncate(time.Second)
-	r := takedown.Rule{ID: takedown.NewID(now), Target: target, Reason: "test", Created: now}
+	r := catalog.Takedown{ID: catalog.NewTakedownID(now), Target: target, Reason: "test", Created: now}
 	if edit != nil {
 		edit(&r)
 	}
@@ -55,11 +54,11 @@ func lift(t testing.TB, store blob.Store, id string) {
 // hiddenRows is how many rows takedowns hide in the current version.
 func hiddenRows(t testing.TB, store blob.Store) (rows int64) {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := takedown.Read(t.Context(), store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(t.Context(), store, m.Takedowns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,16 +92,16 @@ func TestCompactionDropsHiddenRows(t *testing.T) {
 	hosts := []string{"site0.test", "site1.test", "site2.test", "site3.test", "site4.test"}
 	from, to := int64(1_500_000_010_000), int64(1_500_000_040_000)
 	for name, c := range map[string]struct {
-		kind takedown.Kind
+		kind catalog.TargetKind
 		text string
-		edit func(*takedown.Rule)
+		edit func(*catalog.Takedown)
 	}{
-		"domain":  {takedown.Domain, "site1.test", nil},
-		"host":    {takedown.Host, "h2.site2.test", nil},
-		"url":     {takedown.URL, "https://h0.site3.test/p2/18", nil},
-		"prefix":  {takedown.Prefix, "h1.site4.test/p0/", nil},
-		"dataset": {takedown.Domain, "site1.test", func(r *takedown.Rule) { r.DatasetID, r.Dataset = 2, "beta" }},
-		"time":    {takedown.Domain, "site1.test", func(r *takedown.Rule) { r.From, r.To = &from, &to }},
+		"domain":  {catalog.DomainTarget, "site1.test", nil},
+		"host":    {catalog.HostTarget, "h2.site2.test", nil},
+		"url":     {catalog.URLTarget, "https://h0.site3.test/p2/18", nil},
+		"prefix":  {catalog.PrefixTarget, "h1.site4.test/p0/", nil},
+		"dataset": {catalog.DomainTarget, "site1.test", func(r *catalog.Takedown) { r.DatasetID, r.Dataset = 2, "beta" }},
+		"time":    {catalog.DomainTarget, "site1.test", func(r *catalog.Takedown) { r.From, r.To = &from, &to }},
 	} {
 		for _, united := range []bool{false, true} {
 			if !united && c.edit == nil && testenv.Every(2) > 1 {
@@ -207,7 +206,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	if got := kinds(append(testlake.Holders(t, store, "kvwsite"), testlake.Holders(t, store, "qpathz")...)); got != "index/segments postings urls" {
 		t.Fatalf("the test sees %q", got)
 	}
-	id := addTakedown(t, store, takedown.Domain, "kvwsite.test", nil)
+	id := addTakedown(t, store, catalog.DomainTarget, "kvwsite.test", nil)
 	if s := status(t, store, id); s.Gone {
 		t.Fatal("gone too soon")
 	}
@@ -220,7 +219,7 @@ func TestNothingIsLeftOfATakedown(t *testing.T) {
 	collect(t, store)
 	for _, text := range []string{"kvwsite", "qzxhost", "qpathz"} {
 		for _, key := range testlake.Holders(t, store, text) {
-			if !strings.HasPrefix(key, takedown.Root) {
+			if !strings.HasPrefix(key, catalog.TakedownRoot) {
 				t.Errorf("%s has %q", key, text)
 			}
 		}
@@ -299,7 +298,7 @@ func lakeWithHidden(t testing.TB) (store blob.Store, id string, hosts []string) 
 			compact(t, store, true)
 		}
 	}
-	return store, addTakedown(t, store, takedown.Domain, "site3.test", nil), []string{"site0.test", "site3.test", "site5.test"}
+	return store, addTakedown(t, store, catalog.DomainTarget, "site3.test", nil), []string{"site0.test", "site3.test", "site5.test"}
 }
 
 // stride is how far apart the operations are at which a test lets something happen.
@@ -413,14 +412,14 @@ func TestAddRacesWithACompaction(t *testing.T) {
 	source, _, hosts := lakeWithHidden(t)
 	both := blob.NewMemory()
 	blobtest.Copy(t, source, both)
-	addTakedown(t, both, takedown.Prefix, "site5.test/b1/", nil)
+	addTakedown(t, both, catalog.PrefixTarget, "site5.test/b1/", nil)
 	want := unordered(answers(t, both, hosts, ""))
 	left := 0
 	for n := 0; ; n += stride {
 		store := blob.NewMemory()
 		blobtest.Copy(t, source, store)
 		id := ""
-		in := &intruder{Store: store, n: n, do: func() { id = addTakedown(t, store, takedown.Prefix, "site5.test/b1/", nil) }}
+		in := &intruder{Store: store, n: n, do: func() { id = addTakedown(t, store, catalog.PrefixTarget, "site5.test/b1/", nil) }}
 		if _, err := publish.CompactAll(t.Context(), in, testlake.Run(), publish.Compaction{}, t.TempDir()); err != nil {
 			t.Fatalf("added before %d: %v", n, err)
 		}
@@ -461,7 +460,7 @@ func TestAllRowsOfABatchAreDropped(t *testing.T) {
 			testlake.Publish(t, store)
 			want["1/b2"] = 7
 		}
-		id := addTakedown(t, store, takedown.Domain, "gone.test", nil)
+		id := addTakedown(t, store, catalog.DomainTarget, "gone.test", nil)
 		compact(t, store, false)
 		expectLive(t, store, want)
 		collect(t, store)
@@ -515,7 +514,7 @@ func TestDroppedRowsStayAway(t *testing.T) {
 	}
 	hosts := []string{"site0.test", "site3.test", "site6.test"}
 	whole := unordered(answers(t, store, hosts, ""))
-	id := addTakedown(t, store, takedown.Host, "site3.test", nil)
+	id := addTakedown(t, store, catalog.HostTarget, "site3.test", nil)
 	want := unordered(answers(t, store, hosts, ""))
 	rows := map[string]int64{"1/b1": 12, "1/b2": 13, "1/b3": 14}
 	compact(t, store, false)
@@ -582,9 +581,9 @@ func TestDamagedUnionsStayWithoutDroppedRows(t *testing.T) {
 		testlake.Ingest(t, prepared, "alpha", batch, records(batch, 14+i))
 		testlake.Publish(t, prepared)
 	}
-	id := addTakedown(t, prepared, takedown.URL, "https://site3.test/b1/3", nil)
-	addTakedown(t, prepared, takedown.Host, "site6.test", nil)
-	addTakedown(t, prepared, takedown.Host, "site5.nowhere.test", nil)
+	id := addTakedown(t, prepared, catalog.URLTarget, "https://site3.test/b1/3", nil)
+	addTakedown(t, prepared, catalog.HostTarget, "site6.test", nil)
+	addTakedown(t, prepared, catalog.HostTarget, "site5.nowhere.test", nil)
 	compact(t, prepared, true)
 	collected := blob.NewMemory()
 	blobtest.Copy(t, prepared, collected)
@@ -667,7 +666,7 @@ func TestDeadRowsOfATakedown(t *testing.T) {
 			t.Fatalf("%+v", v)
 		}
 		hosts := []string{"site0.test", "site1.test", "kvwsite.test"}
-		id := addTakedown(t, store, takedown.Domain, "kvwsite.test", nil)
+		id := addTakedown(t, store, catalog.DomainTarget, "kvwsite.test", nil)
 		if n := hiddenRows(t, store); n > 0 != liveToo {
 			t.Fatalf("%d rows are hidden", n)
 		}
@@ -687,7 +686,7 @@ func TestDeadRowsOfATakedown(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		for _, key := range testlake.Holders(t, store, "kvwsite") {
-			if !strings.HasPrefix(key, takedown.Root) {
+			if !strings.HasPrefix(key, catalog.TakedownRoot) {
 				t.Errorf("it is left in %s", key)
 			}
 		}
@@ -707,8 +706,8 @@ func TestLargeBatchesAreDroppedByThemselves(t *testing.T) {
 		}
 	}
 	*publish.LargeParts = 1
-	id := addTakedown(t, store, takedown.Prefix, "site3.test/b1/", nil)
-	addTakedown(t, store, takedown.Prefix, "site3.test/b3/", nil)
+	id := addTakedown(t, store, catalog.PrefixTarget, "site3.test/b1/", nil)
+	addTakedown(t, store, catalog.PrefixTarget, "site3.test/b3/", nil)
 	compact(t, store, false)
 	unions := map[string][]string{}
 	for b, err := range current(t, store).Batches(t.Context()) {

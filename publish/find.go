@@ -6,26 +6,25 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish/lakecheck"
 )
 
 // Ingest is an ingest that has finished.
 type Ingest struct {
 	segment.BatchRef
-	// Start is when it began, as for pending.Batch.
+	// Start is when it began, as for catalog.PendingBatch.
 	Start int64
 }
 
-func (i *Ingest) name() manifest.BatchName {
-	return manifest.BatchName{DatasetID: i.DatasetID, Batch: i.Batch}
+func (i *Ingest) name() catalog.BatchName {
+	return catalog.BatchName{DatasetID: i.DatasetID, Batch: i.Batch}
 }
 
 // in reports whether a batch of a version is that of the ingest, or of a later one.
-func (i *Ingest) in(live *manifest.Batch) bool {
+func (i *Ingest) in(live *catalog.Batch) bool {
 	return live != nil && (live.Start >= i.Start || live.Digest == i.Digest)
 }
 
@@ -48,7 +47,7 @@ func Find(ctx context.Context, store blob.Store, in Ingest, seen string) (out Fo
 	if err != nil || m != nil && m.CurrentVersion == seen {
 		return Found{Current: seen}, err
 	}
-	s, err := pending.ReadWaiting(ctx, store, in.DatasetID)
+	s, err := catalog.ReadWaiting(ctx, store, in.DatasetID)
 	if err != nil {
 		return Found{}, err
 	}
@@ -61,7 +60,7 @@ func Find(ctx context.Context, store blob.Store, in Ingest, seen string) (out Fo
 		if err != nil {
 			return Found{}, err
 		}
-		if s.Version, err = manifest.ReadVersion(ctx, store, ref); err != nil {
+		if s.Version, err = catalog.ReadVersion(ctx, store, ref); err != nil {
 			return Found{}, err
 		}
 		out.Current = m.CurrentVersion
@@ -90,16 +89,16 @@ func Find(ctx context.Context, store blob.Store, in Ingest, seen string) (out Fo
 	default:
 		out.Damage = "what names the finished batch is lost; ingest it again"
 		for _, d := range s.Damaged {
-			out.Damage += "; " + remedy.Explain(store.URL(), d.Err)
+			out.Damage += "; " + lake.Explain(store.URL(), d.Err)
 		}
 	}
 	return out, err
 }
 
 // current reads the manifest, nil if there is none.
-func current(ctx context.Context, store blob.Store) (*manifest.Manifest, error) {
-	m, _, err := manifest.ReadUnchecked(ctx, store)
-	if errors.Is(err, manifest.ErrNoVersion) {
+func current(ctx context.Context, store blob.Store) (*catalog.Manifest, error) {
+	m, _, err := catalog.ReadManifestUnchecked(ctx, store)
+	if errors.Is(err, catalog.ErrNoVersion) {
 		return nil, nil
 	}
 	return m, err
@@ -109,11 +108,11 @@ func current(ctx context.Context, store blob.Store) (*manifest.Manifest, error) 
 // this ingest or a later one, else "".
 func FindAll(ctx context.Context, store blob.Store, ingests []Ingest) ([]string, error) {
 	found := make([]string, len(ingests))
-	state, err := manifest.Look(ctx, store)
+	state, err := catalog.Look(ctx, store)
 	if err != nil || state.Current == nil {
 		return found, err
 	}
-	names := make([]manifest.BatchName, len(ingests))
+	names := make([]catalog.BatchName, len(ingests))
 	for i := range ingests {
 		names[i] = ingests[i].name()
 	}

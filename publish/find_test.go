@@ -8,7 +8,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -95,7 +95,7 @@ func TestFindIsCheapUntilThereIsAnotherVersion(t *testing.T) {
 	testlake.Ingest(t, inner, "alpha", "b1", records("b", 1))
 	ref := finished(t, inner)
 	store := blobtest.NewFaulty(inner)
-	store.Inject(blobtest.Fault{Key: func(key string) bool { return key != manifest.Key }})
+	store.Inject(blobtest.Fault{Key: func(key string) bool { return key != catalog.ManifestKey }})
 	for range 2 {
 		if found, err := publish.Find(t.Context(), store, ref, id); err != nil || found != (publish.Found{Current: id}) {
 			t.Fatalf("%+v, %v", found, err)

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -26,7 +26,7 @@ func TestPlansAreBounded(t *testing.T) {
 		}
 		testlake.Ingest(t, store, "alpha", batch, all)
 	}
-	live := func() (*manifest.Version, map[string]int64) {
+	live := func() (*catalog.Version, map[string]int64) {
 		t.Helper()
 		v := current(t, store)
 		all := map[string]int64{}
@@ -52,7 +52,7 @@ func TestPlansAreBounded(t *testing.T) {
 			}
 		}
 	}
-	if info, err := store.Stat(t.Context(), manifest.Key); err != nil || info.Size > 40*256 {
+	if info, err := store.Stat(t.Context(), catalog.ManifestKey); err != nil || info.Size > 40*256 {
 		t.Errorf("a manifest of %d bytes for some 40 versions, %v", info.Size, err)
 	}
 	add("b0", 3)

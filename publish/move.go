@@ -10,9 +10,9 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/suffixchange"
+	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/publish/rewrite"
 )
@@ -100,9 +100,9 @@ func readRecord(ctx context.Context, store blob.Store, ref segment.BatchRef) (*l
 type chooser struct {
 	ctx   context.Context
 	store blob.Store
-	base  *manifest.Version // nil for none
+	base  *catalog.Version // nil for none
 	// live has the batches of base under the names of the finished ones.
-	live  map[manifest.BatchName]manifest.Batch
+	live  map[catalog.BatchName]catalog.Batch
 	rules lake.Rules // of the next version
 	known map[segment.BatchRef]string
 	// tableless are segments that can have no deletion table, since something is damaged.
@@ -127,8 +127,8 @@ func (c *chooser) choose(finished []planned) (good []planned, records map[string
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	chosen := map[manifest.BatchName]string{} // digests
-	asked := map[segment.BatchRef]bool{}      // unions of batches that only these have
+	chosen := map[catalog.BatchName]string{} // digests
+	asked := map[segment.BatchRef]bool{}     // unions of batches that only these have
 	for _, b := range all {
 		if r := records[b.Digest]; r != nil && r.CanonicalForm != c.rules.CanonicalForm {
 			e := &RulesError{DatasetID: b.DatasetID, Batch: b.Batch, Want: c.rules.CanonicalForm, Got: r.CanonicalForm}
@@ -243,7 +243,7 @@ func partsOf(ctx context.Context, store blob.Store, ref segment.BatchRef) (parts
 // a version that has a batch which replaces the others of its dataset lacks those, and no version
 // lacks them before. It calls skip for those that wait.
 func (c *chooser) together(waiting, good []planned) []planned {
-	left := map[manifest.BatchName]bool{} // that stay out of the next version
+	left := map[catalog.BatchName]bool{} // that stay out of the next version
 	for _, b := range waiting {
 		left[b.name()] = true
 	}
@@ -252,10 +252,10 @@ func (c *chooser) together(waiting, good []planned) []planned {
 	}
 	for {
 		n := len(good)
-		blocked := map[manifest.BatchName]string{} // the batches that cannot be removed yet, by what takes their place
+		blocked := map[catalog.BatchName]string{} // the batches that cannot be removed yet, by what takes their place
 		for _, b := range waiting {
 			if b.retired && b.by != "" && left[b.name()] {
-				blocked[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.by}] = b.Batch
+				blocked[catalog.BatchName{DatasetID: b.DatasetID, Batch: b.by}] = b.Batch
 			}
 		}
 		good = slices.DeleteFunc(good, func(b planned) bool {
@@ -263,7 +263,7 @@ func (c *chooser) together(waiting, good []planned) []planned {
 			if other, ok := blocked[b.name()]; ok && !b.retired {
 				reason = fmt.Sprintf("it takes the place of batch %s, which cannot be taken out of the version", other)
 			}
-			if b.retired && b.by != "" && left[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.by}] {
+			if b.retired && b.by != "" && left[catalog.BatchName{DatasetID: b.DatasetID, Batch: b.by}] {
 				reason = fmt.Sprintf("batch %s, which takes its place, cannot be published", b.by)
 			}
 			if reason == "" {
@@ -309,6 +309,6 @@ func changeOf(ctx context.Context, store blob.Store, from, to string) (*rewrite.
 	case old.SameRules(list):
 		return nil, nil
 	}
-	c.Affected = suffixchange.New(old, list).Affects
+	c.Affected = urlnorm.NewSuffixChange(old, list).Affects
 	return c, nil
 }

@@ -24,9 +24,8 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
@@ -76,7 +75,7 @@ type madeBatch struct {
 // add adds the batch to a lake as a finished ingest that followed a list.
 func (b *madeBatch) add(t testing.TB, store blob.Store, list *urlnorm.SuffixList) {
 	t.Helper()
-	d, err := registry.RegisterDataset(t.Context(), store, lake.Dataset{Name: b.dataset})
+	d, err := catalog.RegisterDataset(t.Context(), store, lake.Dataset{Name: b.dataset})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +174,7 @@ func stored(t testing.TB, store blob.Store) map[string]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.HasPrefix(info.Key, "staging/") || strings.HasPrefix(info.Key, "registry/") || info.Key == manifest.Key {
+		if strings.HasPrefix(info.Key, "staging/") || strings.HasPrefix(info.Key, "registry/") || info.Key == catalog.ManifestKey {
 			continue
 		}
 		data, _, err := store.Get(t.Context(), info.Key)
@@ -301,7 +300,7 @@ func movableLake(t testing.TB, store blob.Store) (fromRules, toRules string, bat
 // versions returns the ids of all versions that the manifest names.
 func versions(t testing.TB, store blob.Store) (ids []string) {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,11 +331,11 @@ func TestMoveKeepsSegmentsInTheirPlaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, err := registry.ReadRules(t.Context(), store)
+	from, err := catalog.ReadRules(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := registry.SetRules(t.Context(), store, from, list); err != nil {
+	if err := catalog.SetRules(t.Context(), store, from, list); err != nil {
 		t.Fatal(err)
 	}
 	testlake.Publish(t, store)

@@ -11,9 +11,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/publish/lakecheck"
 )
 
@@ -26,7 +25,7 @@ import (
 func withPieces(ctx context.Context, store blob.Store, do func(lost []string) error) error {
 	err := do(nil)
 	var c *codec.CorruptError
-	if !errors.As(err, &c) || !strings.HasPrefix(c.File, manifest.PiecesRoot) {
+	if !errors.As(err, &c) || !strings.HasPrefix(c.File, catalog.VersionPiecesRoot) {
 		return err
 	}
 	lost, retellErr := retell(ctx, store)
@@ -39,14 +38,14 @@ func withPieces(ctx context.Context, store blob.Store, do func(lost []string) er
 // retell makes a version like the current one whose lost pieces are told again, by segments and by
 // the registry. It returns the keys of the lost pieces.
 func retell(ctx context.Context, store blob.Store) (lost []string, err error) {
-	found, err := manifest.Recover(ctx, store)
+	found, err := catalog.Recover(ctx, store)
 	if err != nil || found.Current == nil {
 		return nil, err
 	}
 	v := found.Current
-	next := &manifest.Next{
+	next := &catalog.Next{
 		CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Segments: slices.Clone(v.Segments),
-		Batches: map[string]iter.Seq2[manifest.Batch, error]{},
+		Batches: map[string]iter.Seq2[catalog.Batch, error]{},
 	}
 	for _, s := range v.Segments {
 		keys, err := damagedPieces(v.BatchPieces(ctx, s.ID))
@@ -54,7 +53,7 @@ func retell(ctx context.Context, store blob.Store) (lost []string, err error) {
 			return nil, err
 		}
 		if len(keys) > 0 {
-			dead := map[manifest.BatchName]bool{}
+			dead := map[catalog.BatchName]bool{}
 			for b, err := range v.DeadIn(ctx, s.ID) {
 				if err != nil {
 					return nil, err
@@ -82,10 +81,10 @@ func retell(ctx context.Context, store blob.Store) (lost []string, err error) {
 	if err != nil || len(lost) == 0 {
 		return nil, err
 	}
-	c := manifest.Commit{
+	c := catalog.Commit{
 		ID:      lake.Digest(fmt.Appendf(nil, "tell the pieces %q of version %s again", lost, v.ID)),
 		BuiltBy: builder(),
-		Build: func(_ context.Context, parent *manifest.Version) (*manifest.Next, error) {
+		Build: func(_ context.Context, parent *catalog.Version) (*catalog.Next, error) {
 			if parent == nil || parent.ID != v.ID {
 				return nil, errStale
 			}
@@ -114,12 +113,12 @@ func damagedPieces(pieces iter.Seq2[string, error]) (keys []string, err error) {
 // CoveredBatches yields the batches that a segment lists, and in the place of a union those of the
 // union, without the dead ones. Starts are not known.
 func CoveredBatches(
-	ctx context.Context, store blob.Store, s manifest.Segment, dead map[manifest.BatchName]bool,
-) iter.Seq2[manifest.Batch, error] {
-	return func(yield func(manifest.Batch, error) bool) {
-		var batches []manifest.Batch // of a dataset
+	ctx context.Context, store blob.Store, s catalog.Segment, dead map[catalog.BatchName]bool,
+) iter.Seq2[catalog.Batch, error] {
+	return func(yield func(catalog.Batch, error) bool) {
+		var batches []catalog.Batch // of a dataset
 		flush := func() bool {
-			slices.SortFunc(batches, func(a, b manifest.Batch) int { return manifest.CompareNames(a.BatchName, b.BatchName) })
+			slices.SortFunc(batches, func(a, b catalog.Batch) int { return catalog.CompareNames(a.BatchName, b.BatchName) })
 			for _, live := range batches {
 				if !yield(live, nil) {
 					return false
@@ -132,8 +131,8 @@ func CoveredBatches(
 			if err == nil && len(batches) > 0 && batches[0].DatasetID != b.DatasetID && !flush() {
 				return
 			}
-			live := []manifest.Batch{{
-				BatchName: manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch},
+			live := []catalog.Batch{{
+				BatchName: catalog.BatchName{DatasetID: b.DatasetID, Batch: b.Batch},
 				Digest:    b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
 			}}
 			if err == nil && lake.IsUnionName(b.Batch) {
@@ -141,7 +140,7 @@ func CoveredBatches(
 			}
 			live = withoutDead(live, dead)
 			if err != nil {
-				yield(manifest.Batch{}, err)
+				yield(catalog.Batch{}, err)
 				return
 			}
 			batches = append(batches, live...)
@@ -152,13 +151,13 @@ func CoveredBatches(
 
 // withoutDead returns the batches, of one union or one alone, that are not dead. What is counted
 // once for a union is counted for the first.
-func withoutDead(batches []manifest.Batch, dead map[manifest.BatchName]bool) []manifest.Batch {
+func withoutDead(batches []catalog.Batch, dead map[catalog.BatchName]bool) []catalog.Batch {
 	var parts, bytes int64
 	for i := range batches {
 		parts, bytes = parts+batches[i].Parts, bytes+batches[i].Bytes
 		batches[i].Parts, batches[i].Bytes = 0, 0
 	}
-	batches = slices.DeleteFunc(batches, func(b manifest.Batch) bool { return dead[b.BatchName] })
+	batches = slices.DeleteFunc(batches, func(b catalog.Batch) bool { return dead[b.BatchName] })
 	if len(batches) > 0 {
 		batches[0].Parts, batches[0].Bytes = parts, bytes
 	}
@@ -166,7 +165,7 @@ func withoutDead(batches []manifest.Batch, dead map[manifest.BatchName]bool) []m
 }
 
 // membersOf returns the batches of a union, which is given as a batch, as a version has them.
-func membersOf(ctx context.Context, store blob.Store, union manifest.Batch) (batches []manifest.Batch, err error) {
+func membersOf(ctx context.Context, store blob.Store, union catalog.Batch) (batches []catalog.Batch, err error) {
 	data, _, err := store.Get(ctx, union.Record())
 	if err != nil {
 		return nil, err
@@ -176,8 +175,8 @@ func membersOf(ctx context.Context, store blob.Store, union manifest.Batch) (bat
 		return nil, err
 	}
 	for i, m := range record.Members {
-		b := manifest.Batch{
-			BatchName: manifest.BatchName{DatasetID: union.DatasetID, Batch: m.Batch},
+		b := catalog.Batch{
+			BatchName: catalog.BatchName{DatasetID: union.DatasetID, Batch: m.Batch},
 			Digest:    m.Digest, Rows: m.Rows, Union: union.Batch, UnionDigest: union.Digest,
 		}
 		if i == 0 {
@@ -189,12 +188,12 @@ func membersOf(ctx context.Context, store blob.Store, union manifest.Batch) (bat
 }
 
 // registeredDatasets returns the descriptions of all registered datasets.
-func registeredDatasets(ctx context.Context, store blob.Store) ([]manifest.Dataset, error) {
-	registered, err := registry.Datasets(ctx, store)
+func registeredDatasets(ctx context.Context, store blob.Store) ([]catalog.Dataset, error) {
+	registered, err := catalog.Datasets(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]manifest.Dataset, 0, len(registered))
+	all := make([]catalog.Dataset, 0, len(registered))
 	for _, d := range registered {
 		all = append(all, described(d))
 	}
@@ -202,6 +201,6 @@ func registeredDatasets(ctx context.Context, store blob.Store) ([]manifest.Datas
 }
 
 // described returns the description of a dataset in a version.
-func described(d lake.Dataset) manifest.Dataset {
-	return manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence}
+func described(d lake.Dataset) catalog.Dataset {
+	return catalog.Dataset{ID: d.ID, Name: d.Name, Title: d.Title, Source: d.Source, Licence: d.Licence}
 }

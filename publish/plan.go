@@ -11,7 +11,7 @@
 // object named by its content, a segment is named by what it covers, and a commit's id is the
 // digest of its plan. Steps exchange small values; the lists are in the plan.
 //
-// What waits to be published is in package lake/pending. A commit deletes the documents of which
+// What waits to be published is in package lake/catalog. A commit deletes the documents of which
 // its parent has everything, so a version that is lost is published again.
 //
 // A publish costs what its new batches cost, whatever the size of the lake: they become one new
@@ -30,13 +30,9 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/remedy"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 )
 
 const (
@@ -171,11 +167,11 @@ type plan struct {
 	Removes []planned `json:"removes,omitempty"`
 	// Lost lists the batches of Base that a rebuild leaves out since they are damaged.
 	Lost []planned `json:"lost,omitempty"`
-	// Gone and Starts are those of manifest.Next, besides what follows from Removes. Settled are
+	// Gone and Starts are those of catalog.Next, besides what follows from Removes. Settled are
 	// the documents of which Base has everything.
-	Gone    []manifest.Gone `json:"gone,omitempty"`
-	Starts  []started       `json:"starts,omitempty"`
-	Settled []string        `json:"settled,omitempty"`
+	Gone    []catalog.Gone `json:"gone,omitempty"`
+	Starts  []started      `json:"starts,omitempty"`
+	Settled []string       `json:"settled,omitempty"`
 	// Rules are the ids of the takedowns whose rows the new segments lack.
 	Rules []string `json:"rules,omitempty"`
 
@@ -217,7 +213,7 @@ type planned struct {
 	Had string `json:"had,omitempty"`
 	// Moved tells that the batch is the replaced one under another public suffix list.
 	Moved bool `json:"moved,omitempty"`
-	// Union and UnionDigest are those of manifest.Batch.
+	// Union and UnionDigest are those of catalog.Batch.
 	Union       string `json:"union,omitempty"`
 	UnionDigest string `json:"union_digest,omitempty"`
 
@@ -258,18 +254,18 @@ func Plan(ctx context.Context, store blob.Store, run string, round int) (Summary
 
 // checkTakedowns returns a *codec.FormatError if a newer urlake has written the takedowns, which
 // the commit applies to its segments: that is found before the work.
-func checkTakedowns(ctx context.Context, store blob.Store, m *manifest.Manifest) error {
+func checkTakedowns(ctx context.Context, store blob.Store, m *catalog.Manifest) error {
 	if m == nil {
 		return nil
 	}
-	if _, err := takedown.Read(ctx, store, m.Takedowns); codec.IsFormat(err) {
+	if _, err := catalog.ReadTakedowns(ctx, store, m.Takedowns); codec.IsFormat(err) {
 		return err
 	}
 	return nil
 }
 
 func makePlan(ctx context.Context, store blob.Store, run string, round int) (Summary, error) {
-	published, err := manifest.Recover(ctx, store)
+	published, err := catalog.Recover(ctx, store)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -278,7 +274,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 	if published.Manifest != nil {
 		swept = published.Manifest.Swept
 	}
-	if err := trash.Await(ctx, store, swept); err != nil {
+	if err := lease.AwaitSweep(ctx, store, swept); err != nil {
 		return Summary{}, err
 	}
 	if err := checkTakedowns(ctx, store, published.Manifest); err != nil {
@@ -291,7 +287,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 			s.Skipped = append(s.Skipped, Skipped{dataset.ID, dataset.Name, batch, reason, damaged})
 		}
 	}
-	rules, err := registry.ReadRules(ctx, store)
+	rules, err := catalog.ReadRules(ctx, store)
 	if err != nil {
 		return Summary{}, err
 	}
@@ -300,7 +296,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, round int) (Sum
 		return Summary{}, err
 	}
 	finished, live, rest := waitingBatches(waiting)
-	datasets, err := registry.FindDatasets(ctx, store, idsOf(finished))
+	datasets, err := catalog.FindDatasets(ctx, store, idsOf(finished))
 	if err != nil {
 		return Summary{}, err
 	}
@@ -425,21 +421,21 @@ func (p *plan) write(ctx context.Context, store blob.Store, run string, round in
 // waitingChanges returns what waits and the version lacks. It calls skip for documents that are
 // damaged.
 func waitingChanges(
-	ctx context.Context, store blob.Store, base *manifest.Version,
+	ctx context.Context, store blob.Store, base *catalog.Version,
 	skip func(dataset lake.Dataset, batch, reason, damaged string),
-) (*pending.Changes, error) {
-	state, err := pending.ReadWaiting(ctx, store)
+) (*catalog.Changes, error) {
+	state, err := catalog.ReadWaiting(ctx, store)
 	if err != nil {
 		return nil, err
 	}
 	for _, d := range state.Damaged {
-		datasets, err := registry.FindDatasets(ctx, store, []uint32{d.DatasetID})
+		datasets, err := catalog.FindDatasets(ctx, store, []uint32{d.DatasetID})
 		if err != nil {
 			return nil, err
 		}
 		dataset := datasets[d.DatasetID]
 		dataset.ID, dataset.Name = d.DatasetID, cmp.Or(dataset.Name, "several datasets")
-		skip(dataset, "", remedy.Explain(store.URL(), d.Err), "")
+		skip(dataset, "", lake.Explain(store.URL(), d.Err), "")
 	}
 	state.Version = base
 	return state.Changes(ctx)
@@ -447,14 +443,14 @@ func waitingChanges(
 
 // rest is what waits and changes no rows.
 type rest struct {
-	retired []pending.Batch // that the version lacks already
+	retired []catalog.PendingBatch // that the version lacks already
 	starts  []started
 }
 
 // waitingBatches divides what waits: the batches that the version lacks or is to lose, with what it
 // has in their places, and the rest.
-func waitingBatches(w *pending.Changes) (finished []planned, live map[manifest.BatchName]manifest.Batch, r rest) {
-	live = map[manifest.BatchName]manifest.Batch{}
+func waitingBatches(w *catalog.Changes) (finished []planned, live map[catalog.BatchName]catalog.Batch, r rest) {
+	live = map[catalog.BatchName]catalog.Batch{}
 	for i := range w.Batches {
 		b := &w.Batches[i]
 		if b.Live != nil {
@@ -478,8 +474,8 @@ func waitingBatches(w *pending.Changes) (finished []planned, live map[manifest.B
 
 // gone returns what is gone besides what the plan removes. What another batch replaces is gone only
 // if that one is in the version, and not if it is among the finished ones and not among the good.
-func (r *rest) gone(w *pending.Changes, finished, good []planned) (gone []manifest.Gone) {
-	stays := map[manifest.BatchName]bool{}
+func (r *rest) gone(w *catalog.Changes, finished, good []planned) (gone []catalog.Gone) {
+	stays := map[catalog.BatchName]bool{}
 	for i := range finished {
 		stays[finished[i].name()] = true
 	}
@@ -487,13 +483,13 @@ func (r *rest) gone(w *pending.Changes, finished, good []planned) (gone []manife
 		delete(stays, good[i].name())
 	}
 	for _, b := range r.retired {
-		if b.By == "" || !stays[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.By}] {
-			gone = append(gone, manifest.Gone{BatchName: b.BatchName, Start: b.Start, Digest: b.Digest})
+		if b.By == "" || !stays[catalog.BatchName{DatasetID: b.DatasetID, Batch: b.By}] {
+			gone = append(gone, catalog.Gone{BatchName: b.BatchName, Start: b.Start, Digest: b.Digest})
 		}
 	}
 	for _, g := range w.Replaced {
 		if !stays[g.BatchName] {
-			gone = append(gone, manifest.Gone{BatchName: manifest.BatchName{DatasetID: g.DatasetID}, Start: g.Start})
+			gone = append(gone, catalog.Gone{BatchName: catalog.BatchName{DatasetID: g.DatasetID}, Start: g.Start})
 		}
 	}
 	return gone
@@ -510,8 +506,8 @@ func idsOf(batches []planned) (ids []uint32) {
 }
 
 // namesOf returns the names of batches.
-func namesOf(batches []planned) []manifest.BatchName {
-	names := make([]manifest.BatchName, len(batches))
+func namesOf(batches []planned) []catalog.BatchName {
+	names := make([]catalog.BatchName, len(batches))
 	for i := range batches {
 		names[i] = batches[i].name()
 	}
@@ -532,7 +528,7 @@ func datasetsOf(batches []planned, registered map[uint32]lake.Dataset) []lake.Da
 // sameNames compares registered datasets with those of v. A different name is a
 // *codec.CorruptError: a batch could otherwise replace one of another dataset that had the same id
 // before.
-func sameNames(ctx context.Context, v *manifest.Version, registered []lake.Dataset) error {
+func sameNames(ctx context.Context, v *catalog.Version, registered []lake.Dataset) error {
 	ids := make([]uint32, len(registered))
 	for i := range registered {
 		ids[i] = registered[i].ID
@@ -557,7 +553,7 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 	p := &plan{Format: planFormat, Datasets: []lake.Dataset{}}
 	base := c.base
 	if base == nil {
-		base = &manifest.Version{}
+		base = &catalog.Version{}
 	}
 	p.Base = base.ID
 	replaced := map[string][]planned{} // by segment
@@ -611,8 +607,8 @@ func (c *chooser) compare(good []planned) (*plan, error) {
 
 // carry returns replaced and the other batches of one of base's segments, without those that are
 // retired.
-func carry(ctx context.Context, base *manifest.Version, segment string, replaced []planned) ([]planned, error) {
-	names := map[manifest.BatchName]bool{}
+func carry(ctx context.Context, base *catalog.Version, segment string, replaced []planned) ([]planned, error) {
+	names := map[catalog.BatchName]bool{}
 	for i := range replaced {
 		names[replaced[i].name()] = true
 	}
@@ -628,7 +624,7 @@ func carry(ctx context.Context, base *manifest.Version, segment string, replaced
 }
 
 // liveOf returns a batch of a version.
-func liveOf(b *manifest.Batch) planned {
+func liveOf(b *catalog.Batch) planned {
 	return planned{
 		DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
 		Start: b.Start, Union: b.Union, UnionDigest: b.UnionDigest,
@@ -638,7 +634,7 @@ func liveOf(b *manifest.Batch) planned {
 // sortPlanned sorts batches by dataset and name.
 func sortPlanned(batches []planned) []planned {
 	slices.SortFunc(batches, func(a, b planned) int {
-		return manifest.CompareNames(a.name(), b.name())
+		return catalog.CompareNames(a.name(), b.name())
 	})
 	return batches
 }
@@ -656,7 +652,7 @@ func (p *plan) all() []planned {
 // digest, and sets the rules of the version. It returns a *RulesError unless all its batches have
 // the canonical form of the lake's rules.
 func (p *plan) describe(
-	ctx context.Context, records map[string]*lake.Batch, base *manifest.Version, rules lake.Rules,
+	ctx context.Context, records map[string]*lake.Batch, base *catalog.Version, rules lake.Rules,
 ) error {
 	p.CanonicalForm, p.PublicSuffix = rules.CanonicalForm, rules.PublicSuffix
 	replaced := len(p.Removes)
@@ -747,23 +743,23 @@ func divide(batches []planned) (segments [][]planned) {
 }
 
 // makeRoom makes one segment of the new batches, and adds the batches of the smallest segments to
-// it, if the version would have more than manifest.MaxSegments otherwise. That happens only if no
+// it, if the version would have more than catalog.MaxSegments otherwise. That happens only if no
 // compaction runs. Segments in frozen cannot be built again and stay.
-func (p *plan) makeRoom(ctx context.Context, base *manifest.Version, frozen map[string]string) error {
+func (p *plan) makeRoom(ctx context.Context, base *catalog.Version, frozen map[string]string) error {
 	sortPlanned(p.loose)
 	if base != nil && len(p.loose) > 0 {
 		replaced := p.replaced()
-		var rest []manifest.Segment
+		var rest []catalog.Segment
 		for _, s := range base.Segments {
 			if _, ok := frozen[s.ID]; !ok && !replaced[s.ID] && p.tableOf(s.ID) == nil {
 				rest = append(rest, s)
 			}
 		}
-		slices.SortStableFunc(rest, func(a, b manifest.Segment) int { return cmp.Compare(a.Live(), b.Live()) })
+		slices.SortStableFunc(rest, func(a, b catalog.Segment) int { return cmp.Compare(a.Live(), b.Live()) })
 		left := len(base.Segments) - len(p.Drops)
-		p.one = left+len(divide(p.loose)) > manifest.MaxSegments
+		p.one = left+len(divide(p.loose)) > catalog.MaxSegments
 		left++
-		for i := 0; p.one && left > manifest.MaxSegments && i < len(rest); i++ {
+		for i := 0; p.one && left > catalog.MaxSegments && i < len(rest); i++ {
 			if int64(len(p.loose))+base.CountIn(rest[i].ID) > maxPlanned {
 				break
 			}
@@ -828,8 +824,8 @@ func (b *planned) movedFrom(records map[string]*lake.Batch) bool {
 }
 
 // name returns the batch as versions name it.
-func (b *planned) name() manifest.BatchName {
-	return manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
+func (b *planned) name() catalog.BatchName {
+	return catalog.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
 }
 
 // ref returns the batch as the index builder names it.

@@ -19,9 +19,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/publish/suppress"
 )
 
@@ -31,7 +30,7 @@ type Built struct {
 	Segments []segment.Ref `json:"segments,omitempty"`
 	// Dead are the deletion tables that the first task has written for segments that stay, in the
 	// order of the plan.
-	Dead []manifest.Dead `json:"dead,omitempty"`
+	Dead []catalog.Dead `json:"dead,omitempty"`
 	// Damaged is the number of the plan's batches that were found damaged. If it is not 0, there is
 	// no segment: plan again, and the new plan leaves those batches out.
 	Damaged int `json:"damaged,omitempty"`
@@ -227,9 +226,9 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 		return Committed{}, fmt.Errorf("commit version: %w", err)
 	}
 	compact := false
-	c := manifest.Commit{
+	c := catalog.Commit{
 		ID: id, BuiltBy: builder(),
-		Build: func(ctx context.Context, parent *manifest.Version) (*manifest.Next, error) {
+		Build: func(ctx context.Context, parent *catalog.Version) (*catalog.Next, error) {
 			if lifted, err := p.lifted(ctx, store); err != nil || lifted {
 				return nil, cmp.Or(err, errStale)
 			}
@@ -244,13 +243,13 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 	}
 	// Each publish looks whether a batch that is left out is whole again.
 	for i, b := range p.Lost {
-		change := pending.Change{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
-		if err := pending.Put(ctx, store, fmt.Sprintf("%s-%d", id, i), max(b.Start, 1), []pending.Change{change}); err != nil {
+		change := catalog.Change{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
+		if err := catalog.PutPending(ctx, store, fmt.Sprintf("%s-%d", id, i), max(b.Start, 1), []catalog.Change{change}); err != nil {
 			return Committed{}, fmt.Errorf("commit version: %w", err)
 		}
 	}
 	out := Committed{Stale: true}
-	var done manifest.Committed
+	var done catalog.Committed
 	err = withPieces(ctx, store, func([]string) (err error) {
 		done, err = c.Apply(ctx, store)
 		return err
@@ -275,8 +274,8 @@ func Commit(ctx context.Context, store blob.Store, planKey string, built Built, 
 // committed returns the result of a commit whose plan is gone: an earlier attempt finished, and
 // only its reply was lost. The plan's name ends in the commit's id.
 func committed(ctx context.Context, store blob.Store, planKey string) (Committed, error) {
-	m, _, err := manifest.Read(ctx, store)
-	if errors.Is(err, manifest.ErrNoVersion) {
+	m, _, err := catalog.ReadManifest(ctx, store)
+	if errors.Is(err, catalog.ErrNoVersion) {
 		return Committed{Stale: true}, nil
 	}
 	if err != nil {
@@ -289,9 +288,9 @@ func committed(ctx context.Context, store blob.Store, planKey string) (Committed
 }
 
 // after returns what the version holds that follows parent by this plan, or errStale.
-func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built) (*manifest.Next, error) {
+func (p *plan) after(ctx context.Context, parent *catalog.Version, built *Built) (*catalog.Next, error) {
 	if parent == nil {
-		parent = &manifest.Version{}
+		parent = &catalog.Version{}
 	}
 	if len(built.Segments) != len(p.Segments) || len(built.Dead) != len(p.Tables) {
 		return nil, errors.New("commit version: another worker has built other segments than the plan has")
@@ -302,23 +301,23 @@ func (p *plan) after(ctx context.Context, parent *manifest.Version, built *Built
 	if err := sameNames(ctx, parent, p.Datasets); err != nil {
 		return nil, err
 	}
-	next := &manifest.Next{
+	next := &catalog.Next{
 		CanonicalForm: p.CanonicalForm, PublicSuffix: p.PublicSuffix,
-		Batches: map[string]iter.Seq2[manifest.Batch, error]{}, Died: map[string][]manifest.BatchName{},
-		Gone: slices.Clone(p.Gone), Starts: map[manifest.BatchName]int64{},
+		Batches: map[string]iter.Seq2[catalog.Batch, error]{}, Died: map[string][]catalog.BatchName{},
+		Gone: slices.Clone(p.Gone), Starts: map[catalog.BatchName]int64{},
 	}
 	for _, b := range p.Removes {
-		next.Gone = append(next.Gone, manifest.Gone{BatchName: b.name(), Start: b.Start, Digest: b.Had})
+		next.Gone = append(next.Gone, catalog.Gone{BatchName: b.name(), Start: b.Start, Digest: b.Had})
 	}
 	for _, b := range p.Starts {
-		next.Starts[manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Start
+		next.Starts[catalog.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}] = b.Start
 	}
 	replaced := p.replaced()
 	add := func(seg segment.Ref, batches []planned) {
-		next.Segments = append(next.Segments, manifest.NewSegment(seg.ID, seg.XXH64, seg.Bytes, seg.Domains, seg.Rows))
-		next.Batches[seg.ID] = func(yield func(manifest.Batch, error) bool) {
+		next.Segments = append(next.Segments, catalog.NewSegment(seg.ID, seg.XXH64, seg.Bytes, seg.Domains, seg.Rows))
+		next.Batches[seg.ID] = func(yield func(catalog.Batch, error) bool) {
 			for _, b := range batches {
-				live := manifest.Batch{
+				live := catalog.Batch{
 					BatchName: b.name(), Digest: b.Digest, Rows: b.Rows, Parts: b.Parts, Bytes: b.Bytes,
 					Start: max(b.Start, next.Starts[b.name()]),
 					Union: b.Union, UnionDigest: b.UnionDigest,
@@ -373,7 +372,7 @@ func (p *plan) replaced() map[string]bool {
 // fits returns errStale unless the plan can be applied to parent: parent still has the segments
 // that the plan replaces, they hold only batches that the plan covers, and no other publish has
 // added the plan's new batches.
-func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built) error {
+func (p *plan) fits(ctx context.Context, parent *catalog.Version, built *Built) error {
 	if parent.ID == p.Base {
 		return nil
 	}
@@ -401,7 +400,7 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 			return errStale
 		}
 	}
-	if len(parent.Segments)-len(replaced)+len(added) > manifest.MaxSegments {
+	if len(parent.Segments)-len(replaced)+len(added) > catalog.MaxSegments {
 		return errStale
 	}
 	all := p.all()
@@ -465,16 +464,16 @@ func (p *plan) fits(ctx context.Context, parent *manifest.Version, built *Built)
 }
 
 // retiredSince reports whether a new batch of the plan began before it was retired in parent.
-func (p *plan) retiredSince(ctx context.Context, parent *manifest.Version) (bool, error) {
-	starts := map[manifest.BatchName]int64{}
+func (p *plan) retiredSince(ctx context.Context, parent *catalog.Version) (bool, error) {
+	starts := map[catalog.BatchName]int64{}
 	for _, b := range p.all() {
 		if b.New && !b.Moved {
 			starts[b.name()] = b.Start
-			dataset := manifest.BatchName{DatasetID: b.DatasetID}
+			dataset := catalog.BatchName{DatasetID: b.DatasetID}
 			starts[dataset] = min(b.Start, cmp.Or(starts[dataset], b.Start))
 		}
 	}
-	gone, err := parent.FindGone(ctx, slices.SortedFunc(maps.Keys(starts), manifest.CompareNames))
+	gone, err := parent.FindGone(ctx, slices.SortedFunc(maps.Keys(starts), catalog.CompareNames))
 	for name, g := range gone {
 		if g.Start > starts[name] {
 			return true, err

@@ -20,7 +20,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/lakecheck"
 )
@@ -35,10 +35,10 @@ func records(tag string, n int) []testlake.Record {
 }
 
 // current returns the current version, nil before the first publish.
-func current(t testing.TB, store blob.Store) *manifest.Version {
+func current(t testing.TB, store blob.Store) *catalog.Version {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
-	if errors.Is(err, manifest.ErrNoVersion) {
+	m, _, err := catalog.ReadManifest(t.Context(), store)
+	if errors.Is(err, catalog.ErrNoVersion) {
 		return nil
 	}
 	if err != nil {
@@ -48,7 +48,7 @@ func current(t testing.TB, store blob.Store) *manifest.Version {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, ref)
+	v, err := catalog.ReadVersion(t.Context(), store, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func current(t testing.TB, store blob.Store) *manifest.Version {
 }
 
 // live returns the rows of a version's batches, by dataset id/name.
-func live(v *manifest.Version) map[string]int64 {
+func live(v *catalog.Version) map[string]int64 {
 	m := map[string]int64{}
 	if v != nil {
 		for b, err := range v.Batches(context.Background()) {
@@ -70,7 +70,7 @@ func live(v *manifest.Version) map[string]int64 {
 }
 
 // nameOf returns the name of a dataset of a version.
-func nameOf(t testing.TB, v *manifest.Version, id uint32) string {
+func nameOf(t testing.TB, v *catalog.Version, id uint32) string {
 	t.Helper()
 	found, err := v.FindDatasets(t.Context(), []uint32{id})
 	if err != nil {
@@ -80,7 +80,7 @@ func nameOf(t testing.TB, v *manifest.Version, id uint32) string {
 }
 
 // findLive returns a live batch of a version.
-func findLive(t testing.TB, v *manifest.Version, dataset uint32, batch string) (manifest.Batch, bool) {
+func findLive(t testing.TB, v *catalog.Version, dataset uint32, batch string) (catalog.Batch, bool) {
 	t.Helper()
 	b, ok, err := v.FindBatch(t.Context(), dataset, batch)
 	if err != nil {
@@ -90,7 +90,7 @@ func findLive(t testing.TB, v *manifest.Version, dataset uint32, batch string) (
 }
 
 // allLive returns all live batches of a version.
-func allLive(t testing.TB, v *manifest.Version) (all []manifest.Batch) {
+func allLive(t testing.TB, v *catalog.Version) (all []catalog.Batch) {
 	t.Helper()
 	for b, err := range v.Batches(t.Context()) {
 		if err != nil {
@@ -102,7 +102,7 @@ func allLive(t testing.TB, v *manifest.Version) (all []manifest.Batch) {
 }
 
 // expectLive checks which batches the current version has, and that its segments cover just those.
-func expectLive(t testing.TB, store blob.Store, want map[string]int64) *manifest.Version {
+func expectLive(t testing.TB, store blob.Store, want map[string]int64) *catalog.Version {
 	t.Helper()
 	v := current(t, store)
 	if diff := cmp.Diff(want, live(v)); diff != "" {
@@ -223,7 +223,7 @@ func TestSegmentsStayFew(t *testing.T) {
 			t.Fatalf("publish %d: %d segments", i, len(v.Segments))
 		}
 		for _, s := range v.Segments {
-			if before == nil || !slices.ContainsFunc(before.Segments, func(o manifest.Segment) bool { return o.ID == s.ID }) {
+			if before == nil || !slices.ContainsFunc(before.Segments, func(o catalog.Segment) bool { return o.ID == s.ID }) {
 				built += s.Rows
 			}
 		}

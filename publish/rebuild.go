@@ -16,13 +16,9 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/remedy"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/publish/rewrite"
 	"github.com/urlake/urlake/publish/suppress"
@@ -162,7 +158,7 @@ func (r *restorer) lost(err error) error {
 	if err == nil || r.ctx.Err() != nil || !isDamage(err) && !codec.IsFormat(err) {
 		return err
 	}
-	addLines(&r.work.Out.Lost, remedy.Explain(r.store.URL(), err))
+	addLines(&r.work.Out.Lost, lake.Explain(r.store.URL(), err))
 	return nil
 }
 
@@ -172,7 +168,7 @@ func (r *restorer) restore() error {
 		err = r.registries(base)
 	}
 	if err == nil {
-		err = r.suffixLists(append([]*manifest.Version{base}, older...))
+		err = r.suffixLists(append([]*catalog.Version{base}, older...))
 	}
 	if err == nil && base.ID != "" {
 		var told []string
@@ -195,20 +191,20 @@ func (r *restorer) restore() error {
 
 // versions returns the current version, empty if there is none, and the others that can be read,
 // newest first. It drops lost versions from the manifest.
-func (r *restorer) versions() (base *manifest.Version, older []*manifest.Version, err error) {
-	found, err := manifest.Look(r.ctx, r.store)
+func (r *restorer) versions() (base *catalog.Version, older []*catalog.Version, err error) {
+	found, err := catalog.Look(r.ctx, r.store)
 	if err == nil {
 		addLines(&r.work.Out.Lost, found.Lost...)
 		if err = r.save(); err == nil {
-			found, err = manifest.Recover(r.ctx, r.store)
+			found, err = catalog.Recover(r.ctx, r.store)
 		}
 	}
-	base = &manifest.Version{}
+	base = &catalog.Version{}
 	if err != nil || found.Current == nil {
 		return base, nil, r.lost(err)
 	}
 	if len(found.Lost) == 0 {
-		dropped, err := manifest.DropLost(r.ctx, r.store)
+		dropped, err := catalog.DropLost(r.ctx, r.store)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -221,7 +217,7 @@ func (r *restorer) versions() (base *manifest.Version, older []*manifest.Version
 		if ref.ID == found.Current.ID {
 			continue
 		}
-		v, err := manifest.ReadVersion(r.ctx, r.store, ref)
+		v, err := catalog.ReadVersion(r.ctx, r.store, ref)
 		if err == nil {
 			older = append(older, v)
 		} else if !isDamage(err) {
@@ -234,7 +230,7 @@ func (r *restorer) versions() (base *manifest.Version, older []*manifest.Version
 }
 
 // registries writes the registry's documents again if they are lost.
-func (r *restorer) registries(base *manifest.Version) error {
+func (r *restorer) registries(base *catalog.Version) error {
 	datasets := make([]lake.Dataset, 0, base.Counts.Datasets)
 	for d, err := range base.Datasets(r.ctx, 0) {
 		if isDamage(err) || codec.IsFormat(err) {
@@ -249,7 +245,7 @@ func (r *restorer) registries(base *manifest.Version) error {
 	if err != nil {
 		return err
 	}
-	restored, err := registry.RestoreRegistry(r.ctx, r.store, rules, datasets)
+	restored, err := catalog.RestoreRegistry(r.ctx, r.store, rules, datasets)
 	addLines(&r.work.Out.Restored, append(restored.Keys, restored.Lost...)...)
 	if restored.Anew {
 		addLines(&r.work.Out.Lost, fmt.Sprintf("%s: the lake has the public suffix list %s again, that of its version or batches; "+
@@ -266,7 +262,7 @@ func (r *restorer) registries(base *manifest.Version) error {
 }
 
 // rules returns the rules of a lake: those of its version, or else of one of its batch records.
-func (r *restorer) rules(base *manifest.Version) (lake.Rules, error) {
+func (r *restorer) rules(base *catalog.Version) (lake.Rules, error) {
 	if base.CanonicalForm != "" {
 		return lake.Rules{CanonicalForm: base.CanonicalForm, PublicSuffix: base.PublicSuffix}, nil
 	}
@@ -290,9 +286,9 @@ func (r *restorer) rules(base *manifest.Version) (lake.Rules, error) {
 
 // suffixLists writes lost public suffix lists of versions and of new batches again, as far as they
 // are this program's.
-func (r *restorer) suffixLists(versions []*manifest.Version) error {
+func (r *restorer) suffixLists(versions []*catalog.Version) error {
 	var identities []string
-	if rules, err := registry.ReadRules(r.ctx, r.store); err == nil { // else the registry is lost
+	if rules, err := catalog.ReadRules(r.ctx, r.store); err == nil { // else the registry is lost
 		identities = append(identities, rules.PublicSuffix)
 	}
 	for _, v := range versions {
@@ -319,7 +315,7 @@ func (r *restorer) takedowns() error {
 	damaged, err := suppress.Reapply(r.ctx, r.store, r.tempDir)
 	for _, d := range damaged {
 		what := "versions that need it are not shown"
-		if c := (*codec.CorruptError)(nil); errors.As(d, &c) && strings.HasPrefix(c.File, takedown.Root) {
+		if c := (*codec.CorruptError)(nil); errors.As(d, &c) && strings.HasPrefix(c.File, catalog.TakedownRoot) {
 			what = "all takedowns that were found are in force again"
 		}
 		addLines(&r.work.Out.Lost, fmt.Sprintf("%v; %s", d, what))
@@ -332,7 +328,7 @@ func (r *restorer) takedowns() error {
 
 // divide sets the tasks of Inspect.
 func (r *restorer) divide() error {
-	found, err := manifest.Look(r.ctx, r.store)
+	found, err := catalog.Look(r.ctx, r.store)
 	if err != nil {
 		return r.lost(err)
 	}
@@ -342,7 +338,7 @@ func (r *restorer) divide() error {
 			r.work.Segments = append(r.work.Segments, s.ID)
 		}
 	}
-	state, err := pending.ReadWaiting(r.ctx, r.store)
+	state, err := catalog.ReadWaiting(r.ctx, r.store)
 	if err != nil {
 		return r.lost(err)
 	}
@@ -431,7 +427,7 @@ func (i *inspector) waiting(batches []segment.BatchRef) error {
 			if !isDamage(err) {
 				return err
 			}
-			names, namesErr := registry.FindDatasets(i.ctx, i.store, []uint32{ref.DatasetID})
+			names, namesErr := catalog.FindDatasets(i.ctx, i.store, []uint32{ref.DatasetID})
 			if namesErr != nil && !isDamage(namesErr) {
 				return namesErr
 			}
@@ -444,7 +440,7 @@ func (i *inspector) waiting(batches []segment.BatchRef) error {
 
 // segment inspects a segment of the current version.
 func (i *inspector) segment(id string) error {
-	found, err := manifest.Look(i.ctx, i.store)
+	found, err := catalog.Look(i.ctx, i.store)
 	if err != nil {
 		return err
 	}
@@ -452,7 +448,7 @@ func (i *inspector) segment(id string) error {
 	if v == nil {
 		return nil
 	}
-	n := slices.IndexFunc(v.Segments, func(s manifest.Segment) bool { return s.ID == id })
+	n := slices.IndexFunc(v.Segments, func(s catalog.Segment) bool { return s.ID == id })
 	if n < 0 {
 		return nil // another version has replaced it
 	}
@@ -515,7 +511,7 @@ func (i *inspector) segment(id string) error {
 	if i.found.Damaged {
 		return nil
 	}
-	for _, intact := range []func(manifest.Segment) error{i.files, i.dead, i.trees} {
+	for _, intact := range []func(catalog.Segment) error{i.files, i.dead, i.trees} {
 		switch err := intact(s); {
 		case codec.IsFormat(err):
 			addLines(&i.found.Other, err.Error())
@@ -565,7 +561,7 @@ func (i *inspector) whole(ref segment.BatchRef) (*lake.Batch, error) {
 			return nil, err
 		}
 		if err != nil {
-			addLines(&i.found.Other, remedy.Explain(i.store.URL(), err))
+			addLines(&i.found.Other, lake.Explain(i.store.URL(), err))
 		}
 	}
 	return record, nil
@@ -580,13 +576,13 @@ func (i *inspector) extracting(key string) error {
 }
 
 // files reads the files of a segment.
-func (i *inspector) files(s manifest.Segment) error {
+func (i *inspector) files(s catalog.Segment) error {
 	_, err := verify.Segment(i.ctx, i.store, lakecheck.SegmentRef(s), false, i.tempDir)
 	return err
 }
 
 // dead reads the deletion table that the version names of a segment.
-func (i *inspector) dead(s manifest.Segment) error {
+func (i *inspector) dead(s catalog.Segment) error {
 	table, err := deletion.OpenOwn(i.ctx, i.store, &s, nil)
 	if err != nil || table == nil {
 		return err
@@ -600,7 +596,7 @@ func (i *inspector) dead(s manifest.Segment) error {
 }
 
 // trees reads the index of a segment's path trees, if it has one.
-func (i *inspector) trees(s manifest.Segment) error {
+func (i *inspector) trees(s catalog.Segment) error {
 	_, _, why, err := treebuild.Inspect(i.ctx, i.store, s.ID)
 	return cmp.Or(why, err)
 }
@@ -626,7 +622,7 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 		return s, out, err
 	}
 	out = w.Out
-	published, err := manifest.Recover(ctx, store)
+	published, err := catalog.Recover(ctx, store)
 	if err != nil {
 		if isDamage(err) || codec.IsFormat(err) { // as StartRebuild has said
 			return Summary{Nothing: true}, out, nil
@@ -635,9 +631,9 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 	}
 	m, base := published.Manifest, published.Current
 	if base == nil {
-		base, m = &manifest.Version{}, &manifest.Manifest{}
+		base, m = &catalog.Version{}, &catalog.Manifest{}
 	}
-	if err := trash.Await(ctx, store, m.Swept); err != nil {
+	if err := lease.AwaitSweep(ctx, store, m.Swept); err != nil {
 		return s, out, err
 	}
 	done := map[string]bool{}
@@ -682,7 +678,7 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 		}
 		out.Checked++
 		id := w.Segments[task]
-		has := slices.ContainsFunc(base.Segments, func(s manifest.Segment) bool { return s.ID == id })
+		has := slices.ContainsFunc(base.Segments, func(s catalog.Segment) bool { return s.ID == id })
 		if !has || done[id] || !found.Damaged || covered > 0 && int64(covered)+base.CountIn(id) > maxPlanned {
 			continue
 		}
@@ -706,7 +702,7 @@ func planRebuild(ctx context.Context, store blob.Store, run string, round int) (
 	}
 	sortPlanned(p.Lost)
 	all := p.all()
-	datasets, err := registry.FindDatasets(ctx, store, idsOf(all))
+	datasets, err := catalog.FindDatasets(ctx, store, idsOf(all))
 	if err != nil {
 		return s, out, err
 	}
@@ -733,7 +729,7 @@ func (r *Rebuilt) addLost(ctx context.Context, store blob.Store, lost []lostBatc
 		if len(r.Lost) >= maxSkipped {
 			continue
 		}
-		names, err := registry.FindDatasets(ctx, store, []uint32{b.DatasetID})
+		names, err := catalog.FindDatasets(ctx, store, []uint32{b.DatasetID})
 		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			return err
 		}
@@ -751,7 +747,7 @@ func nameIn(names map[uint32]lake.Dataset, id uint32) string {
 // number of batches that are left and those that only builds of this run found damaged, which known
 // has.
 func (p *plan) rebuild(
-	ctx context.Context, base *manifest.Version, id string, found *inspection, known map[segment.BatchRef]string,
+	ctx context.Context, base *catalog.Version, id string, found *inspection, known map[segment.BatchRef]string,
 ) (covered int, damaged []lostBatch, err error) {
 	moved := map[segment.BatchRef]planned{}
 	for _, b := range found.Moved {
@@ -790,7 +786,7 @@ func (p *plan) rebuild(
 
 // whole gives the live batches of unions that have dead ones unions of their own: segments that are
 // built again have no dead rows. It returns the unions that have to be written before.
-func (p *plan) whole(ctx context.Context, store blob.Store, base *manifest.Version, run string) ([]*rewrite.Job, error) {
+func (p *plan) whole(ctx context.Context, store blob.Store, base *catalog.Version, run string) ([]*rewrite.Job, error) {
 	partial, err := p.partialUnions(ctx, base)
 	if err != nil || len(partial) == 0 {
 		return nil, err

@@ -19,20 +19,19 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/lakecheck"
 )
 
 // batchID is a batch named as live names it.
-func batchID(name string) (id manifest.BatchName) {
+func batchID(name string) (id catalog.BatchName) {
 	fmt.Sscanf(strings.Replace(name, "/", " ", 1), "%d %s", &id.DatasetID, &id.Batch)
 	return id
 }
 
-func batchIDs(names []string) (ids []manifest.BatchName) {
+func batchIDs(names []string) (ids []catalog.BatchName) {
 	for _, name := range names {
 		ids = append(ids, batchID(name))
 	}
@@ -83,7 +82,7 @@ func TestRetiredBatchesAreAsTheirModel(t *testing.T) {
 		versions := map[string]map[string]int64{}
 		id := func() string { return fmt.Sprintf("%d/b%d", 1+r.IntN(2), r.IntN(3)) }
 		for _, name := range []string{"one", "two"} { // their ids are 1 and 2
-			if _, err := registry.RegisterDataset(t.Context(), store, lake.Dataset{Name: name}); err != nil {
+			if _, err := catalog.RegisterDataset(t.Context(), store, lake.Dataset{Name: name}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -146,7 +145,7 @@ func TestRetiredBatchesAreAsTheirModel(t *testing.T) {
 		if len(versions) < 3 {
 			t.Fatalf("seed %d: %d versions", seed, len(versions))
 		}
-		m, _, err := manifest.Read(t.Context(), store)
+		m, _, err := catalog.ReadManifest(t.Context(), store)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +154,7 @@ func TestRetiredBatchesAreAsTheirModel(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v, err := manifest.ReadVersion(t.Context(), store, ref)
+			v, err := catalog.ReadVersion(t.Context(), store, ref)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +182,7 @@ func TestRetireAll(t *testing.T) {
 	}
 	testlake.Publish(t, store)
 	empty := expectLive(t, store, map[string]int64{})
-	if len(empty.Segments) != 0 || empty.Counts != (manifest.Counts{}) {
+	if len(empty.Segments) != 0 || empty.Counts != (catalog.Counts{}) {
 		t.Fatalf("%+v", empty.Counts)
 	}
 	for d, err := range empty.Datasets(t.Context(), 0) {
@@ -198,7 +197,7 @@ func TestRetireAll(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	// A lost manifest leads to the empty version too.
-	if err := store.Delete(t.Context(), manifest.Key); err != nil {
+	if err := store.Delete(t.Context(), catalog.ManifestKey); err != nil {
 		t.Fatal(err)
 	}
 	if again := testlake.Publish(t, store); again.Version != empty.ID {
@@ -459,7 +458,7 @@ func TestReplacedDatasetFlipsOnce(t *testing.T) {
 		testlake.Publish(t, store)
 		expectLive(t, store, after)
 		for _, id := range versions(t, store) {
-			m, _, err := manifest.Read(t.Context(), store)
+			m, _, err := catalog.ReadManifest(t.Context(), store)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -467,7 +466,7 @@ func TestReplacedDatasetFlipsOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			v, err := manifest.ReadVersion(t.Context(), store, ref)
+			v, err := catalog.ReadVersion(t.Context(), store, ref)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,10 +12,9 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/publish/rewrite"
 	"github.com/urlake/urlake/publish/suppress"
@@ -149,14 +148,14 @@ func (s *Summary) order(ctx context.Context, store blob.Store, run string, round
 	s.RewriteKey, s.RewriteTasks = key, len(l.Tasks)
 	// From now on a garbage collection leaves what is written and what it is made of alone. One
 	// that has not seen the list has to end before anything is written.
-	m, _, err := manifest.Read(ctx, store)
-	if errors.Is(err, manifest.ErrNoVersion) {
+	m, _, err := catalog.ReadManifest(ctx, store)
+	if errors.Is(err, catalog.ErrNoVersion) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return trash.Await(ctx, store, m.Swept)
+	return lease.AwaitSweep(ctx, store, m.Swept)
 }
 
 // unionOrders returns orders for unions.
@@ -362,7 +361,7 @@ func writeUnion(
 }
 
 // hiding returns the rules of a job, and whether all of them are in force.
-func hiding(ctx context.Context, store blob.Store, j *rewrite.Job) (*takedown.Rules, bool, error) {
+func hiding(ctx context.Context, store blob.Store, j *rewrite.Job) (*catalog.Takedowns, bool, error) {
 	if len(j.Rules) == 0 {
 		return nil, true, nil
 	}
@@ -404,11 +403,11 @@ func (w *Working) rewrites(ctx context.Context, store blob.Store, key string) er
 	for _, task := range l.Tasks {
 		for i := range task {
 			if b := task[i].Move; b != nil {
-				w.Moving = append(w.Moving, manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch})
+				w.Moving = append(w.Moving, catalog.BatchName{DatasetID: b.DatasetID, Batch: b.Batch})
 				continue
 			}
 			j := task[i].Union
-			w.Moving = append(w.Moving, manifest.BatchName{DatasetID: j.DatasetID, Batch: j.Name()})
+			w.Moving = append(w.Moving, catalog.BatchName{DatasetID: j.DatasetID, Batch: j.Name()})
 			for _, s := range j.Sources {
 				w.Batches = append(w.Batches, segment.BatchRef{DatasetID: j.DatasetID, Batch: s.Batch, Digest: s.Digest})
 			}

@@ -5,7 +5,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -19,10 +19,10 @@ func TestReplacementInALostVersionIsPublishedAgain(t *testing.T) {
 	testlake.Ingest(t, store, "alpha", "b1", records("b", 5))
 	testlake.Publish(t, store)
 	lost := current(t, store).ID
-	if err := store.Delete(t.Context(), manifest.Key, manifest.VersionKey(lost)); err != nil {
+	if err := store.Delete(t.Context(), catalog.ManifestKey, catalog.VersionKey(lost)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := manifest.Recover(t.Context(), store); err != nil {
+	if _, err := catalog.Recover(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
 	expectLive(t, store, map[string]int64{"1/b1": 10})

@@ -9,8 +9,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/publish/lakecheck"
 )
 
@@ -26,13 +26,13 @@ var LeastLeft int64 = 4 << 10
 
 // tabled is a segment of the base version that stays and gets a deletion table.
 type tabled struct {
-	Segment manifest.Segment `json:"segment"`
-	Batches []planned        `json:"batches"` // as base has them, by dataset and name
+	Segment catalog.Segment `json:"segment"`
+	Batches []planned       `json:"batches"` // as base has them, by dataset and name
 }
 
 // table returns the segment without replaced, which are batches with other ingests or retired ones,
 // or false if it is to be built again.
-func (c *chooser) table(s manifest.Segment, replaced []planned) (tabled, bool) {
+func (c *chooser) table(s catalog.Segment, replaced []planned) (tabled, bool) {
 	b := tabled{Segment: s}
 	rows := s.Rows - s.Live()
 	for i := range replaced {
@@ -48,10 +48,10 @@ func (c *chooser) table(s manifest.Segment, replaced []planned) (tabled, bool) {
 }
 
 // tables writes the deletion tables of the plan, as Built.Dead has them.
-func (p *plan) tables(ctx context.Context, store blob.Store, planKey string) (tables []manifest.Dead, damaged int, err error) {
+func (p *plan) tables(ctx context.Context, store blob.Store, planKey string) (tables []catalog.Dead, damaged int, err error) {
 	for i := range p.Tables {
 		b := &p.Tables[i]
-		d, err := codec.Confirm(func() (manifest.Dead, error) { return deletion.OfBatches(ctx, store, &b.Segment, dead(b.Batches)) })
+		d, err := codec.Confirm(func() (catalog.Dead, error) { return deletion.OfBatches(ctx, store, &b.Segment, dead(b.Batches)) })
 		if err != nil && isDamage(err) {
 			// The other batches of the segment may be sound.
 			return nil, 1, noteTableless(ctx, store, planKey, b.Segment.ID)
@@ -98,7 +98,7 @@ func (p *plan) tableOf(id string) *tabled {
 }
 
 // tablesThere returns errStale unless the deletion tables that were built are there.
-func tablesThere(ctx context.Context, store blob.Store, dead []manifest.Dead) error {
+func tablesThere(ctx context.Context, store blob.Store, dead []catalog.Dead) error {
 	for i := range dead {
 		err := lakecheck.Object(ctx, store, dead[i].Table.Object, false)
 		if errors.Is(err, codec.ErrCorrupt) {
@@ -113,7 +113,7 @@ func tablesThere(ctx context.Context, store blob.Store, dead []manifest.Dead) er
 
 // partialUnions returns the unions that have dead batches, in the segments of base that the plan
 // replaces. If the list of dead batches is damaged, it may be any union of the plan.
-func (p *plan) partialUnions(ctx context.Context, base *manifest.Version) (map[unionName]bool, error) {
+func (p *plan) partialUnions(ctx context.Context, base *catalog.Version) (map[unionName]bool, error) {
 	partial := map[unionName]bool{}
 	for id := range p.replaced() {
 		for b, err := range base.DeadIn(ctx, id) {

@@ -19,10 +19,9 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/pieces"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
@@ -163,7 +162,7 @@ func TestDeletedBatchesAnswerAlike(t *testing.T) {
 					}
 				})
 			case 4:
-				target := takedown.Target{Kind: takedown.Host, Host: hosts[rng.IntN(len(hosts))]}
+				target := catalog.Target{Kind: catalog.HostTarget, Host: hosts[rng.IntN(len(hosts))]}
 				both(func(s blob.Store) { takeDown(t, s, target) })
 			}
 			if seed%2 == 0 && rng.IntN(4) == 0 {
@@ -204,9 +203,9 @@ func TestDeletedBatchesAnswerAlike(t *testing.T) {
 	}
 }
 
-func takeDown(t testing.TB, store blob.Store, target takedown.Target) {
+func takeDown(t testing.TB, store blob.Store, target catalog.Target) {
 	t.Helper()
-	r := takedown.Rule{ID: takedown.NewID(time.Now()), Target: target, Reason: "test", Created: time.Now().UTC()}
+	r := catalog.Takedown{ID: catalog.NewTakedownID(time.Now()), Target: target, Reason: "test", Created: time.Now().UTC()}
 	if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +248,7 @@ func tabledLake(t testing.TB) (store blob.Store, hosts []string) {
 func TestCheckOfAnEarlierVersionOfADeadUnion(t *testing.T) {
 	store, hosts := tabledLake(t)
 	for _, host := range hosts[:3] {
-		takeDown(t, store, takedown.Target{Kind: takedown.Host, Host: host})
+		takeDown(t, store, catalog.Target{Kind: catalog.HostTarget, Host: host})
 	}
 	compact(t, store, true)
 	collect(t, store) // no version is left that has the batches outside of unions
@@ -392,7 +391,7 @@ func TestLostDeadRowsAreRestored(t *testing.T) {
 			t.Fatalf("segment %s has no dead rows", s.ID)
 		}
 		objects := []string{
-			s.Dead.Table.Key, pieces.Key(manifest.PiecesRoot, s.BatchPieces.Root), pieces.Key(manifest.PiecesRoot, s.Dead.BatchPieces.Root),
+			s.Dead.Table.Key, pieces.Key(catalog.VersionPiecesRoot, s.BatchPieces.Root), pieces.Key(catalog.VersionPiecesRoot, s.Dead.BatchPieces.Root),
 		}
 		for k, object := range objects {
 			for n := (i + k) % testenv.Every(3); n < len(hows); n += testenv.Every(3) {

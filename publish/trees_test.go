@@ -8,10 +8,10 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/lakecheck"
 )
@@ -24,11 +24,11 @@ func TestDamageOfTreesIsToldAndHoldsUpNothing(t *testing.T) {
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "news", "b", []testlake.Record{{URL: "https://b.test/x/"}})
 	testlake.Publish(t, store)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
+	v, err := catalog.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
 	if err != nil || len(v.Segments) != 2 {
 		t.Fatalf("%d segments: %v", len(v.Segments), err)
 	}
@@ -71,7 +71,7 @@ func TestDamageOfTreesIsToldAndHoldsUpNothing(t *testing.T) {
 	if len(warned) != 1 || states() != 0 {
 		t.Fatalf("%v, %d indexes", warned, states())
 	}
-	text := remedy.Explain("s3://b/l", warned[0])
+	text := lake.Explain("s3://b/l", warned[0])
 	for _, want := range []string{treebuild.SettingKey, "starter tree build --lake s3://b/l --always", "--never"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%s; want %s", text, want)

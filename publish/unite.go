@@ -8,7 +8,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish/rewrite"
 )
 
@@ -128,8 +128,8 @@ func (p *plan) trim(
 
 // compareJobs orders unions by dataset and name.
 func compareJobs(a, b *rewrite.Job) int {
-	return manifest.CompareNames(manifest.BatchName{DatasetID: a.DatasetID, Batch: a.Name()},
-		manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Name()})
+	return catalog.CompareNames(catalog.BatchName{DatasetID: a.DatasetID, Batch: a.Name()},
+		catalog.BatchName{DatasetID: b.DatasetID, Batch: b.Name()})
 }
 
 // eachPlanned calls do with each batch of the new segments.

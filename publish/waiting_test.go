@@ -8,8 +8,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	waiting "github.com/urlake/urlake/lake/pending"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -17,16 +16,16 @@ import (
 // began at start.
 func finish(t testing.TB, store blob.Store, dataset uint32, batch, digest string, start int64, replace bool) {
 	t.Helper()
-	c := []waiting.Change{{DatasetID: dataset, Batch: batch, Digest: digest, Replace: replace}}
-	if err := waiting.Put(t.Context(), store, testlake.Run(), start, c); err != nil {
+	c := []catalog.Change{{DatasetID: dataset, Batch: batch, Digest: digest, Replace: replace}}
+	if err := catalog.PutPending(t.Context(), store, testlake.Run(), start, c); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // whatWaits returns what the current version lacks of what waits.
-func whatWaits(t testing.TB, store blob.Store) *waiting.Changes {
+func whatWaits(t testing.TB, store blob.Store) *catalog.Changes {
 	t.Helper()
-	s, err := waiting.Look(t.Context(), store)
+	s, err := catalog.LookBatches(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +39,7 @@ func whatWaits(t testing.TB, store blob.Store) *waiting.Changes {
 // documents returns the keys of what waits.
 func documents(t testing.TB, store blob.Store) (keys []string) {
 	t.Helper()
-	for info, err := range store.List(t.Context(), waiting.Root) {
+	for info, err := range store.List(t.Context(), catalog.PendingRoot) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +118,7 @@ func TestLateBatchOfAReplacedDataset(t *testing.T) {
 	finish(t, store, 1, "b3", late.Digest, slow, false)
 	testlake.Publish(t, store)
 	expectLive(t, store, map[string]int64{"1/b2": 20, "2/b1": 30})
-	testlake.Restore(t, store, manifest.BatchName{DatasetID: 1, Batch: "b3"})
+	testlake.Restore(t, store, catalog.BatchName{DatasetID: 1, Batch: "b3"})
 	testlake.Publish(t, store)
 	expectLive(t, store, map[string]int64{"1/b2": 20, "1/b3": 40, "2/b1": 30})
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -122,7 +121,7 @@ func TestLostPartsAreNotPublished(t *testing.T) {
 		damage(t, store, part, how)
 		done := testlake.Publish(t, store)
 		if len(done.Skipped) != 1 || !strings.Contains(done.Skipped[0].Reason, part) ||
-			!strings.HasSuffix(done.Skipped[0].Reason, remedy.Of(store.URL(), part)) {
+			!strings.HasSuffix(done.Skipped[0].Reason, lake.Remedy(store.URL(), part)) {
 			t.Fatalf("%s: %+v", how, done.Skipped)
 		}
 		expectLive(t, store, map[string]int64{"1/b1": 10})
@@ -240,7 +239,7 @@ func (r *recorder) Put(ctx context.Context, key string, data []byte, cond blob.C
 	return r.Store.Put(ctx, key, data, cond)
 }
 
-func refOf(s manifest.Segment) segment.Ref {
+func refOf(s catalog.Segment) segment.Ref {
 	return segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
 }
 
@@ -254,7 +253,7 @@ func TestRegistryAndManifestLostTogether(t *testing.T) {
 		testlake.Publish(t, store)
 		before := current(t, store)
 		testlake.Ingest(t, store, "gamma", "b1", records("c", 30)) // not published
-		for _, key := range []string{manifest.Key, lake.RegistryKey} {
+		for _, key := range []string{catalog.ManifestKey, lake.RegistryKey} {
 			damage(t, store, key, how)
 		}
 		out, err := publish.Rebuild(t.Context(), store, testlake.Run(), t.TempDir())
@@ -264,7 +263,7 @@ func TestRegistryAndManifestLostTogether(t *testing.T) {
 		if d := cmp.Diff([]string{lake.RegistryKey}, out.Restored); d != "" || len(out.Lost) != 1 {
 			t.Errorf("%s: %+v: %s", how, out, d)
 		}
-		if d := cmp.Diff(before, current(t, store), cmpopts.IgnoreUnexported(manifest.Version{})); d != "" {
+		if d := cmp.Diff(before, current(t, store), cmpopts.IgnoreUnexported(catalog.Version{})); d != "" {
 			t.Errorf("%s: %s", how, d)
 		}
 		testlake.Publish(t, store)
@@ -285,7 +284,7 @@ func TestLostCurrentVersionIsPublishedAgain(t *testing.T) {
 		testlake.Ingest(t, store, "beta", "b1", records("b", 20))
 		testlake.Publish(t, store)
 		lost := current(t, store)
-		damage(t, store, manifest.VersionKey(lost.ID), "flipped")
+		damage(t, store, catalog.VersionKey(lost.ID), "flipped")
 		plan, err := publish.Plan(t.Context(), store, testlake.Run(), 0)
 		if err != nil || plan.Nothing || len(plan.Lost) == 0 || !strings.Contains(plan.Lost[0], lost.ID) {
 			t.Fatalf("%+v, %v", plan, err)

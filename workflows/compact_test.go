@@ -22,8 +22,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
@@ -44,12 +43,12 @@ func TestCompactionFollowsTakedowns(t *testing.T) {
 		testlake.Publish(t, store)
 	}
 	add := func(host string) string {
-		target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, host)
+		target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, host)
 		if err != nil {
 			t.Fatal(err)
 		}
 		now := time.Now().UTC().Truncate(time.Second)
-		r := takedown.Rule{ID: takedown.NewID(now), Target: target, Reason: "test", Created: now}
+		r := catalog.Takedown{ID: catalog.NewTakedownID(now), Target: target, Reason: "test", Created: now}
 		if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
 			t.Fatal(err)
 		}
@@ -97,11 +96,11 @@ func TestCompactionFollowsTakedowns(t *testing.T) {
 	if _, err := gc.Collect(t.Context(), store, gc.Options{Keep: 1}); err != nil {
 		t.Fatal(err)
 	}
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, m.Versions[0])
+	v, err := catalog.ReadVersion(t.Context(), store, m.Versions[0])
 	if err != nil || v.Counts.Rows != 80-32 {
 		t.Fatalf("%+v, %v", v, err)
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 const (
@@ -116,13 +115,13 @@ func mergeSegments(ctx context.Context, dir string) (*merged, error) {
 	if err != nil {
 		return nil, err
 	}
-	datasets, err := registry.Datasets(ctx, b.Store)
+	datasets, err := catalog.Datasets(ctx, b.Store)
 	if err != nil {
 		return nil, err
 	}
 	var refs, extra []segment.BatchRef
 	for _, d := range datasets {
-		state, err := pending.Look(ctx, b.Store, d.ID)
+		state, err := catalog.LookBatches(ctx, b.Store, d.ID)
 		if err != nil {
 			return nil, err
 		}

@@ -27,8 +27,8 @@ import (
 	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
 )
 
@@ -36,7 +36,7 @@ const (
 	// ManifestName is the name of the document that lists the files of a folder.
 	ManifestName = "_export.json"
 
-	manifestFormat = 1
+	ManifestFormat = 1
 
 	// DefaultFileRows is about how many rows a file has at most, unless the caller says otherwise.
 	DefaultFileRows = 4_000_000
@@ -173,7 +173,7 @@ func (j *job) digest() string {
 // manifest is the document of the export without its files.
 func (j *job) manifest() *Manifest {
 	m := &Manifest{
-		Format: manifestFormat, ID: j.id, Version: j.slice.Version, TakedownEpoch: j.slice.Epoch, FileFormat: j.opt.Format,
+		Format: ManifestFormat, ID: j.id, Version: j.slice.Version, TakedownEpoch: j.slice.Epoch, FileFormat: j.opt.Format,
 		Domains: j.slice.Domains, Datasets: []Dataset{}, Files: []File{},
 	}
 	for _, c := range j.columns {
@@ -276,7 +276,7 @@ func readManifest(ctx context.Context, out blob.Store) (*Manifest, string, error
 		return nil, "", err
 	}
 	var m Manifest
-	if err := codec.Unseal(data, ManifestName, manifestFormat, &m); err != nil {
+	if err := codec.Unseal(data, ManifestName, ManifestFormat, &m); err != nil {
 		return nil, "", fmt.Errorf("%s has the document of an export that cannot be read: %w; delete it, or export elsewhere", out.URL(), err)
 	}
 	return &m, info.ETag, nil
@@ -347,7 +347,7 @@ func (j *job) check(ctx context.Context) error {
 			return &CountError{j.slice.Version, d.Name, got, d.Rows}
 		}
 	}
-	m, _, err := manifest.Read(ctx, j.lake)
+	m, _, err := catalog.ReadManifest(ctx, j.lake)
 	if err == nil && m.TakedownEpoch != j.slice.Epoch {
 		err = ErrTakedown
 	}

@@ -24,9 +24,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/suppress"
@@ -126,32 +124,32 @@ func life(t *testing.T, store blob.Store, look func(what string, m model, hidden
 	m.ingest(t, store, "beta", "b2", randomRecords(r, 60))
 	testlake.Publish(t, store)
 	look("a replaced batch of a union", m, none)
-	ids, err := registry.DatasetsNamed(t.Context(), store, "beta")
+	ids, err := catalog.DatasetsNamed(t.Context(), store, "beta")
 	if err != nil {
 		t.Fatal(err)
 	}
-	hide := func(dataset string, kind takedown.Kind, text string) {
-		target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
+	hide := func(dataset string, kind catalog.TargetKind, text string) {
+		target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		rule := takedown.Rule{
-			ID: takedown.NewID(time.Now()), Target: target, DatasetID: ids[dataset].ID, Dataset: dataset,
+		rule := catalog.Takedown{
+			ID: catalog.NewTakedownID(time.Now()), Target: target, DatasetID: ids[dataset].ID, Dataset: dataset,
 			Created: time.Now().UTC(), Reason: "test",
 		}
 		if _, err := suppress.Add(t.Context(), store, rule, suppress.Options{TempDir: t.TempDir()}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	hide("", takedown.Domain, "hidden.test")
-	hide("beta", takedown.Prefix, "https://part.hidden.org/3")
+	hide("", catalog.DomainTarget, "hidden.test")
+	hide("beta", catalog.PrefixTarget, "https://part.hidden.org/3")
 	hidden := func(dataset string, u urlnorm.URL) bool {
 		return u.Domain == "hidden.test" ||
 			dataset == "beta" && u.Host == "part.hidden.org" && u.Scheme == "https" && strings.HasPrefix(u.PathQuery, "/3")
 	}
 	look("takedowns", m, hidden)
 	m.ingest(t, store, "gamma", "b3", randomRecords(r, 100))
-	retired := []manifest.BatchName{{DatasetID: ids["beta"].ID, Batch: "b0"}}
+	retired := []catalog.BatchName{{DatasetID: ids["beta"].ID, Batch: "b0"}}
 	testlake.Retire(t, store, retired...)
 	delete(m["beta"], "b0")
 	testlake.Publish(t, store)
@@ -418,11 +416,11 @@ func TestWhatExportsRefuse(t *testing.T) {
 		t.Errorf("two exports at once: %v", err)
 	}
 	// A takedown in between.
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "example.com")
+	target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, "example.com")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := takedown.Rule{ID: takedown.NewID(time.Now()), Target: target, Created: time.Now().UTC(), Reason: "test"}
+	rule := catalog.Takedown{ID: catalog.NewTakedownID(time.Now()), Target: target, Created: time.Now().UTC(), Reason: "test"}
 	if _, err := suppress.Add(ctx, store, rule, suppress.Options{TempDir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}

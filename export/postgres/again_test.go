@@ -19,10 +19,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/publish/suppress"
 )
 
@@ -111,7 +109,7 @@ func TestIDMapFollowsTakedowns(t *testing.T) {
 	entries(3, "at first")
 	for _, domain := range []string{"example.com", "example.org", "short.test"} {
 		left := map[string]int{"example.com": 2, "example.org": 1, "short.test": 1}[domain]
-		id := s.hide(takedown.Domain, domain, 0, "")
+		id := s.hide(catalog.DomainTarget, domain, 0, "")
 		s.export()
 		entries(left, domain+" is hidden")
 		if _, err := suppress.Lift(t.Context(), s.store, id, "", "a test", suppress.Options{TempDir: t.TempDir()}); err != nil {
@@ -129,17 +127,17 @@ func TestHostsWithoutURLsGo(t *testing.T) {
 	testlake.Ingest(t, s.store, "a", "1", records(big...))
 	s.publish("a", "2", "https://www.gone.org/", "https://big.test/", "http://localhost/x", "https://h1.big.test/p/1")
 	s.export()
-	ids, err := registry.DatasetsNamed(t.Context(), s.store, "a")
+	ids, err := catalog.DatasetsNamed(t.Context(), s.store, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	testlake.Retire(t, s.store, manifest.BatchName{DatasetID: ids["a"].ID, Batch: "2"})
+	testlake.Retire(t, s.store, catalog.BatchName{DatasetID: ids["a"].ID, Batch: "2"})
 	testlake.Publish(t, s.store)
 	if r := s.export(); r.Changed != 1 || r.Removed != 124 {
 		t.Errorf("%+v", r)
 	}
 	s.asAnew("a batch is retired")
-	s.hide(takedown.Host, "h2.big.test", 0, "")
+	s.hide(catalog.HostTarget, "h2.big.test", 0, "")
 	if r := s.export(); r.Changed != 1 {
 		t.Errorf("%+v", r)
 	}
@@ -152,11 +150,11 @@ func TestOlderVersionIsExported(t *testing.T) {
 	var ids []string
 	publish := func() {
 		testlake.Publish(t, s.store)
-		m, _, err := manifest.Read(t.Context(), s.store)
+		m, _, err := catalog.ReadManifest(t.Context(), s.store)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ref, err := m.Version(manifest.Current)
+		ref, err := m.Version(catalog.Current)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +292,7 @@ func TestTakedownsWereCollected(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)
 	s.publish("a", "1", urlsOf("example.com", 2, 10)...)
-	s.hide(takedown.Host, "h1.example.com", 0, "")
+	s.hide(catalog.HostTarget, "h1.example.com", 0, "")
 	run := s.run()
 	if _, err := Plan(t.Context(), s.store, s.spec, run, s.opt); err != nil {
 		t.Fatal(err)
@@ -320,7 +318,7 @@ func TestTakedownsWereCollected(t *testing.T) {
 	if _, err := s.store.Put(t.Context(), p.Takedowns.Object, data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
-	s.hide(takedown.URL, "https://h0.example.com/p/1?q=1", 0, "")
+	s.hide(catalog.URLTarget, "https://h0.example.com/p/1?q=1", 0, "")
 	if err := s.store.Delete(t.Context(), p.Takedowns.Object); err != nil { // as a garbage collection does
 		t.Fatal(err)
 	}
@@ -447,9 +445,9 @@ func TestManyHostsOfAChunk(t *testing.T) {
 	again := urlsOf("site9.test", 3, 4)
 	testlake.Ingest(t, s.store, "a", "1", records(urls...))
 	s.publish("a", "2", again...)
-	s.hide(takedown.Domain, "site7.test", 0, "")
-	s.hide(takedown.Host, "h8.site8.test", 0, "")
-	s.hide(takedown.URL, "https://h1008.site8.test/", 0, "")
+	s.hide(catalog.DomainTarget, "site7.test", 0, "")
+	s.hide(catalog.HostTarget, "h8.site8.test", 0, "")
+	s.hide(catalog.URLTarget, "https://h1008.site8.test/", 0, "")
 	s.compact("compaction") // of the batches to a union
 	s.export()
 	w := counts{}

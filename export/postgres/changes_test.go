@@ -18,23 +18,21 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/suppress"
 )
 
 // hide adds a takedown and returns its id.
-func (s *setup) hide(kind takedown.Kind, text string, dataset uint32, name string) string {
+func (s *setup) hide(kind catalog.TargetKind, text string, dataset uint32, name string) string {
 	s.tb.Helper()
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
+	target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	r := takedown.Rule{ID: takedown.NewID(time.Now()), Target: target, DatasetID: dataset, Dataset: name, Reason: "a test", Created: time.Now()}
+	r := catalog.Takedown{ID: catalog.NewTakedownID(time.Now()), Target: target, DatasetID: dataset, Dataset: name, Reason: "a test", Created: time.Now()}
 	if _, err := suppress.Add(s.tb.Context(), s.store, r, suppress.Options{TempDir: s.tb.TempDir()}); err != nil {
 		s.tb.Fatal(err)
 	}
@@ -97,19 +95,19 @@ func TestTakedownsRetirementsAndCompactions(t *testing.T) {
 			t.Fatal(what)
 		}
 	}
-	domain := s.hide(takedown.Domain, "example.com", 0, "")
+	domain := s.hide(catalog.DomainTarget, "example.com", 0, "")
 	w := base()
 	w.want(t, "a", org...)
 	w.want(t, "b", org...)
 	check("a domain is hidden", 2, w)
 
-	s.hide(takedown.Host, "h1.example.org", 1, "")
-	url := s.hide(takedown.URL, org[3], 0, "")
-	ids, err := registry.DatasetsNamed(t.Context(), s.store, "a", "b")
+	s.hide(catalog.HostTarget, "h1.example.org", 1, "")
+	url := s.hide(catalog.URLTarget, org[3], 0, "")
+	ids, err := catalog.DatasetsNamed(t.Context(), s.store, "a", "b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.hide(takedown.Prefix, "https://h1.example.org/p/1", ids["b"].ID, "b")
+	s.hide(catalog.PrefixTarget, "https://h1.example.org/p/1", ids["b"].ID, "b")
 	left := func(dataset string) (out []string) {
 		for _, u := range org {
 			if u != org[3] && (dataset != "b" || !strings.HasPrefix(u, "https://h1.example.org/p/1")) {
@@ -135,7 +133,7 @@ func TestTakedownsRetirementsAndCompactions(t *testing.T) {
 	if _, err := suppress.Lift(t.Context(), s.store, url, "", "a test", suppress.Options{TempDir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
-	s.hide(takedown.URL, org[4], 0, "")
+	s.hide(catalog.URLTarget, org[4], 0, "")
 	org[3], org[4] = org[4], org[3]
 	w = base()
 	w.want(t, "a", left("a")...)
@@ -149,7 +147,7 @@ func TestTakedownsRetirementsAndCompactions(t *testing.T) {
 	check("after a compaction", 0, w)
 
 	// A batch of a union goes.
-	testlake.Retire(t, s.store, manifest.BatchName{DatasetID: ids["a"].ID, Batch: "2"})
+	testlake.Retire(t, s.store, catalog.BatchName{DatasetID: ids["a"].ID, Batch: "2"})
 	testlake.Publish(t, s.store)
 	w = base()
 	w.want(t, "a", left("a")...)
@@ -625,7 +623,7 @@ func TestSlices(t *testing.T) {
 	testlake.Ingest(t, s.store, "a", "1", records(slices.Concat(com, org)...))
 	testlake.Ingest(t, s.store, "a", "2", records(com...))
 	s.publish("b", "1", slices.Concat(com, org)...)
-	s.hide(takedown.URL, com[3], 0, "")
+	s.hide(catalog.URLTarget, com[3], 0, "")
 	shown := slices.DeleteFunc(slices.Clone(com), func(u string) bool { return u == com[3] })
 	for _, slice := range []struct {
 		schema            string

@@ -7,8 +7,8 @@ import (
 	"io"
 
 	"github.com/urlake/urlake/export/urlkey"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -43,7 +43,7 @@ func (s *source) mapURLs(task int, w io.Writer) error {
 			canonical := u.String()
 			requested := (&urlnorm.URL{Scheme: c.Scheme[at], Host: c.Host[at], Port: c.Port[at], PathQuery: c.PathQuery[at]}).String()
 			m := s.slice.Rules().For(u.Domain)
-			if canonical == requested || m != nil && m.Hides(&takedown.Row{
+			if canonical == requested || m != nil && m.Hides(&catalog.Row{
 				Dataset: dataset, Scheme: u.Scheme, Host: u.Host, Path: u.PathQuery, Port: u.Port,
 			}) {
 				continue

@@ -16,9 +16,8 @@ import (
 	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 const (
@@ -38,9 +37,9 @@ type plan struct {
 	Run     string `json:"run"`
 	Version string `json:"version"`
 	// Takedowns are those that hide rows, nil for none.
-	Takedowns     *takedown.Ref `json:"takedowns,omitempty"`
-	TakedownEpoch uint64        `json:"takedown_epoch"`
-	Slice         string        `json:"slice"`
+	Takedowns     *catalog.TakedownRef `json:"takedowns,omitempty"`
+	TakedownEpoch uint64               `json:"takedown_epoch"`
+	Slice         string               `json:"slice"`
 	// Exported is the end of the export that the plan was compared with, zero for none.
 	Exported time.Time `json:"exported"`
 
@@ -54,7 +53,7 @@ type plan struct {
 
 // exported is a dataset of the slice, and how many rows the lake shows of it.
 type exported struct {
-	manifest.Dataset
+	catalog.Dataset
 	Shown   int64 `json:"shown"`
 	Batches int32 `json:"batches"`
 	// Digest is of everything that decides which rows the dataset has, except for takedowns.
@@ -231,7 +230,7 @@ func (p *planner) open() error {
 	var err error
 	p.slice, err = scan.Open(p.ctx, p.store, scan.Options{Version: spec.Version, Datasets: spec.Datasets, Hosts: spec.Domains, CountOnly: true})
 	switch {
-	case errors.Is(err, manifest.ErrNoVersion), errors.Is(err, manifest.ErrUnknownVersion):
+	case errors.Is(err, catalog.ErrNoVersion), errors.Is(err, catalog.ErrUnknownVersion):
 		return inputf("%v; \"starter versions\" lists those that are kept", err)
 	case errors.Is(err, scan.ErrUnknownDataset):
 		return inputf("%v; \"starter datasets\" lists them", err)
@@ -268,7 +267,7 @@ func (s *step) collected(err error) error {
 	if !errors.Is(err, codec.ErrCorrupt) && !errors.Is(err, blob.ErrNotExist) {
 		return err
 	}
-	m, _, readErr := manifest.Read(s.ctx, s.store)
+	m, _, readErr := catalog.ReadManifest(s.ctx, s.store)
 	if was := s.plan.Takedowns; readErr == nil && was != nil && (m.Takedowns == nil || *m.Takedowns != *was) {
 		return inputf("the takedowns have changed since the export began; start it again")
 	}
@@ -426,7 +425,7 @@ func (p *planner) compareRules() (touched func(dataset uint32) bool, err error) 
 		if list.Domain("a."+r.Host) == "a."+r.Host { // a public suffix: of all domains below it
 			return func(uint32) bool { return true }, nil
 		}
-		domains = append(domains, (&takedown.Target{Host: r.Host}).Names()...)
+		domains = append(domains, (&catalog.Target{Host: r.Host}).Names()...)
 	}
 	having, err := p.slice.Having(p.ctx, domains)
 	return func(dataset uint32) bool { _, ok := having[dataset]; return ok }, err

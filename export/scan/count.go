@@ -8,8 +8,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // Count returns how many rows a version shows of each dataset, under some takedowns: of some
@@ -17,7 +16,7 @@ import (
 // Read does. All are the rows of the whole version by dataset; datasets that it lacks may be
 // missing or wrong in the answer.
 func Count(
-	ctx context.Context, store blob.Store, v *manifest.Version, doc *takedown.Document, domains []string, all map[uint32]int64,
+	ctx context.Context, store blob.Store, v *catalog.Version, doc *catalog.TakedownDocument, domains []string, all map[uint32]int64,
 	cache *segment.FrameCache,
 ) (shown map[uint32]int64, err error) {
 	shown = map[uint32]int64{}
@@ -46,9 +45,9 @@ func Count(
 }
 
 // coveredBy returns what takedowns say of a segment.
-func coveredBy(doc *takedown.Document, at *manifest.Segment) (takedown.Segment, error) {
+func coveredBy(doc *catalog.TakedownDocument, at *catalog.Segment) (catalog.TakedownSegment, error) {
 	if doc == nil {
-		return takedown.Segment{}, nil
+		return catalog.TakedownSegment{}, nil
 	}
 	covered, ok := doc.Find(at.View())
 	if !ok && len(doc.Segments) > 0 {
@@ -58,13 +57,13 @@ func coveredBy(doc *takedown.Document, at *manifest.Segment) (takedown.Segment, 
 }
 
 // OpenSegment opens the postings of a segment.
-func OpenSegment(ctx context.Context, store blob.Store, at *manifest.Segment, cache *segment.FrameCache) (*segment.Segment, error) {
+func OpenSegment(ctx context.Context, store blob.Store, at *catalog.Segment, cache *segment.FrameCache) (*segment.Segment, error) {
 	return segment.Open(ctx, store, deletion.SegmentRef(at), segment.Options{Cache: cache, PostingsOnly: true, WholeFiles: true})
 }
 
 // countDomains adds the rows that a segment shows of some domains.
 func countDomains(
-	ctx context.Context, store blob.Store, at *manifest.Segment, covered takedown.Segment, domains []string, shown map[uint32]int64,
+	ctx context.Context, store blob.Store, at *catalog.Segment, covered catalog.TakedownSegment, domains []string, shown map[uint32]int64,
 	cache *segment.FrameCache,
 ) error {
 	table, err := deletion.OpenView(ctx, store, at, covered, cache)

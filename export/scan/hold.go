@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/lease"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 // releaseTime is how long a lease may take to be removed.
@@ -41,11 +41,11 @@ func Hold(ctx context.Context, store blob.Store, version, program string) (relea
 		release()
 		return nil, fmt.Errorf("lease of version %s: %w", version, err)
 	}
-	m, _, err := manifest.Read(ctx, store)
+	m, _, err := catalog.ReadManifest(ctx, store)
 	if err == nil {
 		_, err = m.Version(version)
 	}
-	if errors.Is(err, manifest.ErrNoVersion) || errors.Is(err, manifest.ErrUnknownVersion) {
+	if errors.Is(err, catalog.ErrNoVersion) || errors.Is(err, catalog.ErrUnknownVersion) {
 		err = fmt.Errorf("%s: %w", version, ErrDropped)
 	}
 	if err != nil {

@@ -7,10 +7,9 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 // Part is a part of the lake, and how to choose among its rows.
@@ -24,7 +23,7 @@ type Part struct {
 	// changes from one row to the next.
 	Live func(batch string) bool
 	// Rules are the takedowns that hide rows; nil for none.
-	Rules *takedown.Rules
+	Rules *catalog.Takedowns
 }
 
 // Run is a run of rows of a row group of a part.
@@ -96,7 +95,7 @@ func (p *Part) run(
 			}
 			for left > 0 && first < b.FirstRow+b.Rows() {
 				n := min(left, batchRows, b.FirstRow+b.Rows()-first)
-				c, err := partreader.ReadColumns(ctx, store, p.Key, b, first, n, columns...)
+				c, err := part.ReadColumns(ctx, store, p.Key, b, first, n, columns...)
 				if !yield(c, err) || err != nil {
 					return
 				}
@@ -151,7 +150,7 @@ type filter struct {
 
 	begun  bool
 	domain string
-	hides  *takedown.Matcher // nil for a domain of which nothing is hidden
+	hides  *catalog.Matcher // nil for a domain of which nothing is hidden
 	batch  string
 	live   bool // batch
 	keep   []int32
@@ -180,7 +179,7 @@ func (f *filter) rows(c *part.Columns) Rows {
 		if f.p.Batch == "" && !f.live {
 			continue
 		}
-		if f.hides != nil && f.hides.Hides(&takedown.Row{
+		if f.hides != nil && f.hides.Hides(&catalog.Row{
 			Dataset: f.p.Dataset, Scheme: c.Scheme[i], Host: c.Host[i], Path: c.PathQuery[i], Port: c.Port[i],
 			TS: c.TS[i], HasTS: c.HasTS[i],
 		}) {

@@ -22,9 +22,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 const (
@@ -56,7 +55,7 @@ type Options struct {
 	Hosts []string
 	// Pinned tells that Takedowns, nil for none, hide rows, and not those that are in force.
 	Pinned    bool
-	Takedowns *takedown.Ref
+	Takedowns *catalog.TakedownRef
 	// CountOnly leaves out the tasks.
 	CountOnly bool
 }
@@ -67,10 +66,10 @@ type Slice struct {
 	// are those that hide rows, nil for none.
 	Version   string
 	Epoch     uint64
-	Takedowns *takedown.Ref
+	Takedowns *catalog.TakedownRef
 	// Datasets are those of the slice, by id, with the rows that they have in it. These are from
 	// the totals of the index, which know nothing of what Read does.
-	Datasets []manifest.Dataset
+	Datasets []catalog.Dataset
 	// Domains are those that Options.Hosts belong to, ascending.
 	Domains []string
 	// Tasks are the parts to read.
@@ -78,9 +77,9 @@ type Slice struct {
 
 	store   blob.Store
 	cache   *segment.FrameCache
-	version *manifest.Version
-	doc     *takedown.Document
-	rules   *takedown.Rules
+	version *catalog.Version
+	doc     *catalog.TakedownDocument
+	rules   *catalog.Takedowns
 	domains map[string]bool
 	ids     map[uint32]bool
 	batches []string // nil for all
@@ -105,7 +104,7 @@ type Task struct {
 // Open plans to read a slice. A version, dataset or tag that is not there is an error.
 func Open(ctx context.Context, store blob.Store, opt Options) (*Slice, error) {
 	for {
-		m, _, err := manifest.Read(ctx, store)
+		m, _, err := catalog.ReadManifest(ctx, store)
 		if err != nil {
 			return nil, err
 		}
@@ -114,26 +113,26 @@ func Open(ctx context.Context, store blob.Store, opt Options) (*Slice, error) {
 			return s, nil
 		}
 		// What a later manifest refers to no longer may be collected meanwhile.
-		if now, _, readErr := manifest.ReadUnchecked(ctx, store); readErr != nil || now.Generation == m.Generation {
+		if now, _, readErr := catalog.ReadManifestUnchecked(ctx, store); readErr != nil || now.Generation == m.Generation {
 			return nil, err
 		}
 	}
 }
 
-func open(ctx context.Context, store blob.Store, m *manifest.Manifest, opt Options) (*Slice, error) {
+func open(ctx context.Context, store blob.Store, m *catalog.Manifest, opt Options) (*Slice, error) {
 	ref, err := m.Version(opt.Version)
 	if err != nil {
 		return nil, err
 	}
 	s := &Slice{Version: ref.ID, Epoch: m.TakedownEpoch, store: store, cache: segment.NewFrameCache(cacheBytes), ids: map[uint32]bool{},
 		batches: opt.Batches}
-	if s.version, err = manifest.ReadVersion(ctx, store, ref); err != nil {
+	if s.version, err = catalog.ReadVersion(ctx, store, ref); err != nil {
 		return nil, err
 	}
 	if s.Takedowns = m.Takedowns; opt.Pinned {
 		s.Takedowns = opt.Takedowns
 	}
-	if s.doc, err = takedown.Read(ctx, store, s.Takedowns); err != nil {
+	if s.doc, err = catalog.ReadTakedowns(ctx, store, s.Takedowns); err != nil {
 		return nil, err
 	}
 	if s.rules, err = s.doc.Rules(ctx, store); err != nil {
@@ -166,8 +165,8 @@ func open(ctx context.Context, store blob.Store, m *manifest.Manifest, opt Optio
 }
 
 // Manifest is the version, Rules are the takedowns that hide rows.
-func (s *Slice) Manifest() *manifest.Version { return s.version }
-func (s *Slice) Rules() *takedown.Rules      { return s.rules }
+func (s *Slice) Manifest() *catalog.Version { return s.version }
+func (s *Slice) Rules() *catalog.Takedowns  { return s.rules }
 
 // Having returns the datasets of the version that have rows of some domains, hidden ones or not.
 func (s *Slice) Having(ctx context.Context, domains []string) (map[uint32]int64, error) {
@@ -281,7 +280,7 @@ func (s *Slice) plan(ctx context.Context) error {
 }
 
 // findRuns finds the rows of the slice's domains in the parts of a segment.
-func (s *Slice) findRuns(ctx context.Context, at *manifest.Segment, here []*stored) error {
+func (s *Slice) findRuns(ctx context.Context, at *catalog.Segment, here []*stored) error {
 	type name struct {
 		dataset uint32
 		batch   string

@@ -23,8 +23,8 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/suppress"
 )
@@ -275,8 +275,8 @@ func TestSeedGoesOn(t *testing.T) {
 		testlake.Ingest(t, store, "a", strconv.Itoa(batch), records)
 	}
 	testlake.Publish(t, store)
-	if _, err := suppress.Add(t.Context(), store, takedown.Rule{
-		ID: takedown.NewID(time.Now()), Target: takedown.Target{Kind: takedown.Host, Host: "h1.site3.test"}, Reason: "a test", Created: time.Now(),
+	if _, err := suppress.Add(t.Context(), store, catalog.Takedown{
+		ID: catalog.NewTakedownID(time.Now()), Target: catalog.Target{Kind: catalog.HostTarget, Host: "h1.site3.test"}, Reason: "a test", Created: time.Now(),
 	}, suppress.Options{TempDir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/urlake/urlake/export/scan"
 	"github.com/urlake/urlake/frontier/client"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest/deadline"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -132,9 +132,9 @@ func (s *SeedSpec) open(ctx context.Context, store blob.Store, version string) (
 	}
 	slice, err := scan.Open(ctx, store, scan.Options{Version: version, Datasets: s.Datasets, Batches: s.Batches, Hosts: hosts})
 	switch {
-	case errors.Is(err, manifest.ErrNoVersion):
+	case errors.Is(err, catalog.ErrNoVersion):
 		return nil, inputf("the lake has no version yet; ingest something first")
-	case errors.Is(err, manifest.ErrUnknownVersion), errors.Is(err, scan.ErrUnknownDataset), errors.Is(err, scan.ErrUnknownBatch):
+	case errors.Is(err, catalog.ErrUnknownVersion), errors.Is(err, scan.ErrUnknownDataset), errors.Is(err, scan.ErrUnknownBatch):
 		return nil, &InputError{err.Error()}
 	}
 	return slice, err

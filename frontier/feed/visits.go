@@ -14,9 +14,8 @@ import (
 	"github.com/urlake/urlake/frontier/client"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // Root begins the keys of all objects of this package.
@@ -257,12 +256,12 @@ func readCursor(ctx context.Context, store blob.Store, spec *VisitsSpec) (c *cur
 		c.Frontier = spec.Frontier
 		return c, etag, nil
 	}
-	all, err := registry.DatasetsNamed(ctx, store, spec.Dataset)
+	all, err := catalog.DatasetsNamed(ctx, store, spec.Dataset)
 	if err != nil && !errors.Is(err, blob.ErrNotExist) {
 		return nil, "", err
 	}
 	if d, ok := all[spec.Dataset]; ok {
-		state, err := pending.Look(ctx, store, d.ID)
+		state, err := catalog.LookBatches(ctx, store, d.ID)
 		if err != nil {
 			return nil, "", err
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
 )
 
@@ -43,20 +43,20 @@ type Batch struct {
 // totals of a domain are the segment's less the totals of the dead rows. Only if a dead row has the
 // domain's first or last time, or if no size may be left, are the remaining rows read, and of them
 // the columns of times or sizes alone.
-func OfBatches(ctx context.Context, store blob.Store, s *manifest.Segment, batches []Batch) (manifest.Dead, error) {
+func OfBatches(ctx context.Context, store blob.Store, s *catalog.Segment, batches []Batch) (catalog.Dead, error) {
 	dead, err := ofBatches(ctx, store, s, batches, domainsAtOnce)
 	if err != nil {
-		return manifest.Dead{}, fmt.Errorf("take batches out of segment %s: %w", s.ID, err)
+		return catalog.Dead{}, fmt.Errorf("take batches out of segment %s: %w", s.ID, err)
 	}
 	return dead, nil
 }
 
 func ofBatches(
-	ctx context.Context, store blob.Store, s *manifest.Segment, batches []Batch, domains int64,
-) (manifest.Dead, error) {
+	ctx context.Context, store blob.Store, s *catalog.Segment, batches []Batch, domains int64,
+) (catalog.Dead, error) {
 	b, err := newBuilder(ctx, store, s, segment.Options{PostingsOnly: true, WholeFiles: true})
 	if err != nil {
-		return manifest.Dead{}, err
+		return catalog.Dead{}, err
 	}
 	defer b.seg.Close()
 	u := batchBuilder{builder: b, files: map[string]uint32{}}
@@ -81,22 +81,22 @@ func ofBatches(
 		}
 		left, err := u.left(sources, first, last)
 		if err != nil {
-			return manifest.Dead{}, err
+			return catalog.Dead{}, err
 		}
 		for i := range left {
 			if err := b.add(&left[i]); err != nil {
-				return manifest.Dead{}, err
+				return catalog.Dead{}, err
 			}
 		}
 	}
 	if err := b.advance(nil); err != nil {
-		return manifest.Dead{}, err
+		return catalog.Dead{}, err
 	}
 	if got := b.out.Dead(); got != want {
-		return manifest.Dead{}, codec.Corrupt(segment.Prefix(s.ID), "dead rows", -1, fmt.Sprintf("%d of the batches", want), got)
+		return catalog.Dead{}, codec.Corrupt(segment.Prefix(s.ID), "dead rows", -1, fmt.Sprintf("%d of the batches", want), got)
 	}
 	table, err := b.finish(s.ID)
-	return manifest.Dead{Table: table, Rows: want}, err
+	return catalog.Dead{Table: table, Rows: want}, err
 }
 
 // source is what has rows of batches that die: a batch, or a union and its members that die.

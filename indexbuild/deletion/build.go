@@ -8,8 +8,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 // cacheBytes is what is kept of the frames of a segment, and of a table.
@@ -31,7 +31,7 @@ type builder struct {
 }
 
 // newBuilder opens a segment of a version and the version's table. The caller closes the segment.
-func newBuilder(ctx context.Context, store blob.Store, s *manifest.Segment, opt segment.Options) (*builder, error) {
+func newBuilder(ctx context.Context, store blob.Store, s *catalog.Segment, opt segment.Options) (*builder, error) {
 	opt.Cache = segment.NewFrameCache(cacheBytes)
 	seg, err := segment.Open(ctx, store, SegmentRef(s), opt)
 	if err != nil {
@@ -46,7 +46,7 @@ func newBuilder(ctx context.Context, store blob.Store, s *manifest.Segment, opt 
 }
 
 // SegmentRef returns the reference of a segment of a version.
-func SegmentRef(s *manifest.Segment) segment.Ref {
+func SegmentRef(s *catalog.Segment) segment.Ref {
 	return segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
 }
 

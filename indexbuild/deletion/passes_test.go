@@ -12,7 +12,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/lakecheck"
 )
@@ -29,11 +29,11 @@ func TestSameTableInPasses(t *testing.T) {
 		testlake.Ingest(t, store, "alpha", fmt.Sprint("b", i), records)
 	}
 	testlake.Publish(t, store)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
+	v, err := catalog.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestTotalsOfWhatIsLeft(t *testing.T) {
 	if _, err := publish.CompactAll(t.Context(), store, testlake.Run(), publish.Compaction{Full: true}, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
-	state, err := manifest.Look(t.Context(), store)
+	state, err := catalog.Look(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,11 +11,9 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -31,10 +29,10 @@ const (
 type Rules struct {
 	// InForce are all rules. The entries of domains that Changed names are made anew; the others
 	// stay as they are in the takedowns' table. A nil Changed makes all anew.
-	InForce, Changed *takedown.Rules
+	InForce, Changed *catalog.Takedowns
 	// Probe are rules whose matches are counted, Undated the same rules without their times. Both
 	// may be nil.
-	Probe, Undated *takedown.Rules
+	Probe, Undated *catalog.Takedowns
 	// Suffixes is the public suffix list of the versions with the segment, nil if it is not known.
 	Suffixes *urlnorm.SuffixList
 	// TempDir holds copies of index files for many rules; "" is the system's.
@@ -64,19 +62,19 @@ func (m *Match) Add(o *Match) {
 // hide nothing, no table covers the segment. Have is what covered it under the rules before; if
 // there is none, Changed is nil. Rows are read only if it depends on them whether they are hidden.
 func OfRules(
-	ctx context.Context, store blob.Store, s *manifest.Segment, have takedown.Segment, r Rules,
-) (covered takedown.Segment, matched map[uint32]*Match, err error) {
+	ctx context.Context, store blob.Store, s *catalog.Segment, have catalog.TakedownSegment, r Rules,
+) (covered catalog.TakedownSegment, matched map[uint32]*Match, err error) {
 	covered, matched, err = ofRules(ctx, store, s, have, r)
 	if err != nil {
-		return takedown.Segment{}, nil, fmt.Errorf("segment %s: %w", s.ID, err)
+		return catalog.TakedownSegment{}, nil, fmt.Errorf("segment %s: %w", s.ID, err)
 	}
 	return covered, matched, nil
 }
 
 func ofRules(
-	ctx context.Context, store blob.Store, s *manifest.Segment, have takedown.Segment, r Rules,
-) (covered takedown.Segment, matched map[uint32]*Match, err error) {
-	covered = takedown.Segment{ID: s.View()}
+	ctx context.Context, store blob.Store, s *catalog.Segment, have catalog.TakedownSegment, r Rules,
+) (covered catalog.TakedownSegment, matched map[uint32]*Match, err error) {
+	covered = catalog.TakedownSegment{ID: s.View()}
 	changed := r.InForce
 	if r.Changed != nil {
 		changed, covered.Table, covered.Hidden = r.Changed, have.Table, have.Hidden
@@ -180,7 +178,7 @@ type Domain struct {
 // list that a lake follows, and a domain that a rule names can be a public suffix of another one.
 // If the list is nil, all domains below are returned, which may be more.
 func Domains(
-	ctx context.Context, seg *segment.Segment, rules *takedown.Rules, list *urlnorm.SuffixList,
+	ctx context.Context, seg *segment.Segment, rules *catalog.Takedowns, list *urlnorm.SuffixList,
 ) ([]Domain, error) {
 	parents := map[string]bool{}
 	for _, d := range rules.Domains() {
@@ -238,7 +236,7 @@ func present(seg *segment.Segment, domains []Domain) ([]Domain, error) {
 
 // matchers tell which rows of a domain are hidden, which a probe matches, and which it would match
 // if they had a time.
-type matchers struct{ rules, probe, undated *takedown.Matcher }
+type matchers struct{ rules, probe, undated *catalog.Matcher }
 
 // ruled is what rules leave of an entry, and what a probe matches of it.
 type ruled struct {
@@ -321,7 +319,7 @@ func (b *builder) leave(domain string, e *live, m matchers) (ruled, error) {
 // part.
 func Count(
 	ctx context.Context, store blob.Store, seg *segment.Segment, domain string, dataset uint32, rows []segment.Tuple,
-	m *takedown.Matcher,
+	m *catalog.Matcher,
 ) (map[string]int64, error) {
 	runs, err := readRows(ctx, store, seg, domain, dataset, rows, matchers{rules: m})
 	if err != nil {
@@ -393,13 +391,13 @@ func (n *rowRun) read(ctx context.Context, store blob.Store, domain string, data
 	if paths {
 		columns = append(columns, part.ColScheme, part.ColPort, part.ColPathQuery)
 	}
-	c, err := partreader.ReadColumns(ctx, store, n.part, n.block, n.firstRow, n.count, columns...)
+	c, err := part.ReadColumns(ctx, store, n.part, n.block, n.firstRow, n.count, columns...)
 	if err != nil {
 		return err
 	}
 	checked := ""
 	for i := range c.Rows {
-		row := takedown.Row{Dataset: dataset, Host: c.Host[i], TS: c.TS[i], HasTS: c.HasTS[i], Port: -1}
+		row := catalog.Row{Dataset: dataset, Host: c.Host[i], TS: c.TS[i], HasTS: c.HasTS[i], Port: -1}
 		if paths {
 			row.Scheme, row.Port, row.Path = c.Scheme[i], c.Port[i], c.PathQuery[i]
 		}

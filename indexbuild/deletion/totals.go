@@ -8,7 +8,6 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 )
 
 const (
@@ -118,7 +117,7 @@ func (u *batchBuilder) readRun(ctx context.Context, r *run) ([]segment.Totals, e
 	at := 0
 	for _, b := range blocks {
 		from, to := max(first.FirstRow, b.FirstRow), min(r.end, b.FirstRow+b.Rows())
-		c, err := partreader.ReadColumns(ctx, u.store, f.Path, b, from, to-from, columns...)
+		c, err := part.ReadColumns(ctx, u.store, f.Path, b, from, to-from, columns...)
 		if err != nil {
 			return nil, err
 		}

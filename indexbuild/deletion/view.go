@@ -5,12 +5,11 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // OpenOwn opens the table that a version names of a segment, nil if there is none.
-func OpenOwn(ctx context.Context, store blob.Store, s *manifest.Segment, cache segment.Cache) (*Table, error) {
+func OpenOwn(ctx context.Context, store blob.Store, s *catalog.Segment, cache segment.Cache) (*Table, error) {
 	if s.Dead == nil {
 		return nil, nil
 	}
@@ -21,7 +20,7 @@ func OpenOwn(ctx context.Context, store blob.Store, s *manifest.Segment, cache s
 // they have none, the version's own. It is nil if neither has one. Covered is the entry of the
 // takedowns for the segment.
 func OpenView(
-	ctx context.Context, store blob.Store, s *manifest.Segment, covered takedown.Segment, cache segment.Cache,
+	ctx context.Context, store blob.Store, s *catalog.Segment, covered catalog.TakedownSegment, cache segment.Cache,
 ) (*Table, error) {
 	if covered.Table == nil {
 		return OpenOwn(ctx, store, s, cache)
@@ -31,7 +30,7 @@ func OpenView(
 
 // Hidden returns how many rows of each dataset takedowns hide of what a version has of a segment.
 func Hidden(
-	ctx context.Context, store blob.Store, s *manifest.Segment, covered takedown.Segment,
+	ctx context.Context, store blob.Store, s *catalog.Segment, covered catalog.TakedownSegment,
 ) (map[uint32]int64, error) {
 	if covered.Table == nil {
 		return nil, nil

@@ -21,8 +21,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
-	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/row"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -135,7 +133,7 @@ func (l *Lake) WriteBatch(
 		for _, prefix := range prefixes[i*len(prefixes)/tasks : (i+1)*len(prefixes)/tasks] {
 			in := partitions[prefix]
 			slices.SortFunc(in, func(a, b row.Row) int { return bytes.Compare(a.AppendKey(nil), b.AppendKey(nil)) })
-			w := partwriter.New(ctx, l.Store, partwriter.Options{
+			w := part.NewWriter(ctx, l.Store, part.Options{
 				Dataset: dataset, Batch: name, Prefix: prefix, Limits: o.Limits, Domains: collector,
 			})
 			var key row.Key
@@ -316,7 +314,7 @@ func (l *Lake) compareRows(tb testing.TB, s *segment.Segment, domain string, e s
 		}
 		for _, b := range blocks {
 			from, to := max(t.FirstRow, b.FirstRow), min(t.FirstRow+t.Rows, b.FirstRow+b.Rows())
-			c, err := partreader.ReadColumns(ctx, l.Store, f.Path, b, from, to-from,
+			c, err := part.ReadColumns(ctx, l.Store, f.Path, b, from, to-from,
 				part.ColDomain, part.ColHost, part.ColPathQuery, part.ColTS, part.ColSize)
 			if err != nil {
 				tb.Fatal(err)
@@ -367,7 +365,7 @@ func DomainPages(tb testing.TB, store blob.Store, written *part.Written) (pages 
 	tb.Helper()
 	for i := range written.Blocks {
 		for page := range written.Blocks[i].Pages() {
-			plan, err := partreader.NewDomainPlan(&written.Blocks[i], page, page+1)
+			plan, err := part.NewDomainPlan(&written.Blocks[i], page, page+1)
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -442,7 +440,7 @@ func countDomains(tb testing.TB, store blob.Store, written *part.Written) (all [
 	ctx := context.Background()
 	for i := range written.Blocks {
 		b := &written.Blocks[i]
-		c, err := partreader.ReadColumns(ctx, store, written.Part.Key, b, b.FirstRow, b.Rows(),
+		c, err := part.ReadColumns(ctx, store, written.Part.Key, b, b.FirstRow, b.Rows(),
 			part.ColDomain, part.ColTS, part.ColSize)
 		if err != nil {
 			tb.Fatal(err)

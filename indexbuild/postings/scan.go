@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/seekable"
 )
 
@@ -64,7 +63,7 @@ func (p PartScanner) Scan(
 func (p PartScanner) readColumns(
 	ctx context.Context, c *part.Columns, b *part.PageIndexBlock, firstRow, rows int64, cols []part.Column,
 ) error {
-	plan, err := partreader.NewPlan(b, firstRow, rows, cols...)
+	plan, err := part.NewPlan(b, firstRow, rows, cols...)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.Key, err)
 	}
@@ -77,7 +76,7 @@ func (p PartScanner) readColumns(
 }
 
 // readRanges reads what a plan needs, all ranges at once.
-func (p PartScanner) readRanges(ctx context.Context, plan *partreader.Plan) ([][]byte, error) {
+func (p PartScanner) readRanges(ctx context.Context, plan *part.Plan) ([][]byte, error) {
 	data := make([][]byte, len(plan.Ranges))
 	g, ctx := errgroup.WithContext(ctx)
 	for i, r := range plan.Ranges {
@@ -116,7 +115,7 @@ func (p PartScanner) scanDomains(ctx context.Context, blocks []part.PageIndexBlo
 				b := &blocks[i]
 				for from := 0; from < b.Pages(); from += domainPages {
 					if !read(func(ctx context.Context, d *domainRows) error {
-						plan, err := partreader.NewDomainPlan(b, from, min(from+domainPages, b.Pages()))
+						plan, err := part.NewDomainPlan(b, from, min(from+domainPages, b.Pages()))
 						if err != nil {
 							return fmt.Errorf("%s: %w", p.Key, err)
 						}

@@ -179,8 +179,8 @@ func (m *manifest) sums(name string) (s mapped.Sums, err error) {
 	return s, nil
 }
 
-// decodeManifest decodes a manifest, which is sealed unless another program wrote it.
-func decodeManifest(data []byte) (m manifest, f Format, err error) {
+// DecodeManifest decodes a manifest, which is sealed unless another program wrote it.
+func DecodeManifest(data []byte) (m manifest, f Format, err error) {
 	bad := func(want string, got any) error { return codec.Corrupt(manifestName, "document", -1, want, got) }
 	if len(data) > maxManifest {
 		return m, "", bad(fmt.Sprintf("at most %d bytes", maxManifest), len(data))

@@ -91,7 +91,7 @@ func Open(dir string) (*Index, error) {
 }
 
 func openIndex(doc []byte, files openFile) (*Index, error) {
-	m, f, err := decodeManifest(doc)
+	m, f, err := DecodeManifest(doc)
 	if err != nil {
 		return nil, err
 	}

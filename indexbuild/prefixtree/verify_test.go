@@ -26,7 +26,7 @@ func replace(t *testing.T, dir, name string, data []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, f, err := decodeManifest(doc)
+	m, f, err := DecodeManifest(doc)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 )
 
 // Options of a build. A field that is zero has its default.
@@ -193,7 +192,7 @@ func (c *rowCollector) readBlock(ctx context.Context, store blob.Store, b *block
 		for n := 1; n < pagesAtOnce && end < b.pages.FirstRow+b.pages.Rows(); n++ {
 			_, end = b.pages.Page(end)
 		}
-		cols, err := partreader.ReadColumns(ctx, store, b.file.Path, b.pages, first, end-first, columns...)
+		cols, err := part.ReadColumns(ctx, store, b.file.Path, b.pages, first, end-first, columns...)
 		switch {
 		case errors.Is(err, blob.ErrNotExist):
 			return codec.Corrupt(b.file.Path, "object", -1, "the rows of its pages", "no object")

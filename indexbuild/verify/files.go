@@ -11,7 +11,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 )
 
 // files reads and hashes every file of the segment.
@@ -183,7 +182,7 @@ func (v *verifier) pages() error {
 			continue
 		}
 		(*g)[p.RowGroup].rows += p.Rows()
-		plan, err := partreader.NewPlan(p.PageIndexBlock, p.FirstRow, p.Rows(), columns...)
+		plan, err := part.NewPlan(p.PageIndexBlock, p.FirstRow, p.Rows(), columns...)
 		if err != nil {
 			return err
 		}

@@ -6,9 +6,9 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 // maxProblems is how many problems a report describes. Further ones are counted.
@@ -25,7 +25,7 @@ func (v *verifier) remedy(object string) string {
 	if v.intact && strings.HasPrefix(object, segment.Prefix(v.ref.ID)) {
 		return "the files are as they were built, so report this as a bug"
 	}
-	return remedy.Of(v.store.URL(), object)
+	return lake.Remedy(v.store.URL(), object)
 }
 
 // findings are problems in the order in which they are reported.

@@ -14,7 +14,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 )
 
 const (
@@ -140,7 +139,7 @@ func sumRows(ctx context.Context, store blob.Store, ref segment.Ref) (s rowSums,
 			for n := 1; n < treePages && end < last; n++ {
 				_, end = p.Page(end)
 			}
-			c, err := partreader.ReadColumns(ctx, store, file.Path, p.PageIndexBlock, first, end-first,
+			c, err := part.ReadColumns(ctx, store, file.Path, p.PageIndexBlock, first, end-first,
 				part.ColDomain, part.ColHost, part.ColPathQuery, part.ColSize)
 			if err != nil {
 				return s, err

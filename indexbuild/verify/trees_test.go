@@ -12,8 +12,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 // An index of trees that says something else than the parts is found, whichever number it is.
@@ -30,11 +30,11 @@ func TestTreesAreCountedAgain(t *testing.T) {
 		testlake.Ingest(t, store, dataset, "b", records)
 	}
 	testlake.Publish(t, store)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, m.Versions[0])
+	v, err := catalog.ReadVersion(t.Context(), store, m.Versions[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 // Every changed, missing or added byte of a segment is reported.
@@ -240,7 +239,7 @@ func TestEachDamageIsOneProblem(t *testing.T) {
 			}
 			for _, p := range report.Problems {
 				if p.Object != key || strings.Count(p.Text, key) != 1 || strings.ContainsAny(p.Text, "{}\n") ||
-					!strings.HasSuffix(p.Text, remedy.Of(l.Store.URL(), key)) {
+					!strings.HasSuffix(p.Text, lake.Remedy(l.Store.URL(), key)) {
 					t.Errorf("byte %d of %s: %+v", i, key, p)
 				}
 			}
@@ -259,9 +258,9 @@ func TestRemedies(t *testing.T) {
 		intact bool
 		want   string
 	}{
-		{v.key(segment.MPHFName), false, remedy.Of(v.store.URL(), v.key(segment.MPHFName))},
+		{v.key(segment.MPHFName), false, lake.Remedy(v.store.URL(), v.key(segment.MPHFName))},
 		{v.key(segment.MPHFName), true, "the files are as they were built, so report this as a bug"},
-		{damagedPart, true, remedy.Of(v.store.URL(), damagedPart)},
+		{damagedPart, true, lake.Remedy(v.store.URL(), damagedPart)},
 	} {
 		v.intact = c.intact
 		if got := v.remedy(c.object); got != c.want {

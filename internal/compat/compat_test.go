@@ -20,8 +20,7 @@ import (
 	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
 	"github.com/urlake/urlake/publish/lakecheck"
@@ -120,7 +119,7 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		// versions holds that the versions of the fixture answer as they did, if they are kept.
 		versions := func(step string) {
 			t.Helper()
-			m, _, err := manifest.Read(ctx, store)
+			m, _, err := catalog.ReadManifest(ctx, store)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -130,7 +129,7 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				kept := slices.ContainsFunc(m.Versions, func(v manifest.VersionRef) bool { return v.ID == at.Query().Get("version") })
+				kept := slices.ContainsFunc(m.Versions, func(v catalog.VersionRef) bool { return v.ID == at.Query().Get("version") })
 				if !kept || strings.HasPrefix(r.Path, "/v1/datasets") {
 					continue
 				}
@@ -171,19 +170,19 @@ func TestWritingOnEarlierLakes(t *testing.T) {
 		want["forum"] = []string{"https://forum.example/today "}
 		check("an ingest that adds and one that replaces", want)
 
-		datasets, err := registry.DatasetsNamed(ctx, store, "list-1", "list-3", "crawl")
+		datasets, err := catalog.DatasetsNamed(ctx, store, "list-1", "list-3", "crawl")
 		if err != nil || len(datasets) != 3 {
 			t.Fatalf("%+v, %v", datasets, err)
 		}
-		retired := []manifest.BatchName{{DatasetID: datasets["list-1"].ID, Batch: "current"}}
+		retired := []catalog.BatchName{{DatasetID: datasets["list-1"].ID, Batch: "current"}}
 		testlake.Retire(t, store, retired...)
 		testlake.Publish(t, store)
 		gone := maps.Clone(want)
 		delete(gone, "list-1")
 		check("a retirement", gone)
 		// Back comes what today's code has retired, and what earlier code has, also out of a union.
-		back := append(retired, manifest.BatchName{DatasetID: datasets["list-3"].ID, Batch: "current"},
-			manifest.BatchName{DatasetID: datasets["crawl"].ID, Batch: "2024-03-02"})
+		back := append(retired, catalog.BatchName{DatasetID: datasets["list-3"].ID, Batch: "current"},
+			catalog.BatchName{DatasetID: datasets["crawl"].ID, Batch: "2024-03-02"})
 		testlake.Restore(t, store, back...)
 		testlake.Publish(t, store)
 		asker.Refresh()

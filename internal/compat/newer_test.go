@@ -23,10 +23,8 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
@@ -192,7 +190,7 @@ func document(name, pattern string, refused ...string) newer {
 	return newer{name, func(t *testing.T, c contents) (string, string) {
 		key := c.find(t, pattern, nil)
 		if strings.HasPrefix(key, "index/takedowns/") { // the one that the manifest names
-			key = regexp.MustCompile(pattern + `[^"]+`).FindString(string(c[manifest.Key]))
+			key = regexp.MustCompile(pattern + `[^"]+`).FindString(string(c[catalog.ManifestKey]))
 		}
 		return c.replace(t, key, raise(t, c[key])), says(2, 1)
 	}, refused, false}
@@ -224,7 +222,7 @@ func rootOf(name, pattern, member string, refused ...string) newer {
 	return newer{name, func(t *testing.T, c contents) (string, string) {
 		doc := c[c.last(t, pattern)]
 		if pattern == takedownDocument {
-			doc = c[regexp.MustCompile(takedownDocument+`[^"]+`).FindString(string(c[manifest.Key]))]
+			doc = c[regexp.MustCompile(takedownDocument+`[^"]+`).FindString(string(c[catalog.ManifestKey]))]
 		}
 		m := regexp.MustCompile(`(?s)"` + member + `": \{\s+"root": "([0-9a-f]{32})"`).FindSubmatch(doc)
 		if m == nil {
@@ -248,11 +246,11 @@ func newerKinds() []newer {
 		document("manifest", `^index/manifest\.json$`, manifestReaders...),
 		document("version", `^index/versions/`, "gc", "takedown", "verify"),
 		{"current version", func(t *testing.T, c contents) (string, string) {
-			m, err := manifest.Decode(c[manifest.Key])
+			m, err := catalog.DecodeManifest(c[catalog.ManifestKey])
 			if err != nil {
 				t.Fatal(err)
 			}
-			key := manifest.VersionKey(m.CurrentVersion)
+			key := catalog.VersionKey(m.CurrentVersion)
 			return c.replace(t, key, raise(t, c[key])), says(2, 1)
 		}, except("ingest", "retire", "rules", "tag"), false},
 		document("takedowns", `index/takedowns/documents/`, "serve", "publish", "compact", "gc", "takedown", "verify"),
@@ -314,8 +312,8 @@ func newerKinds() []newer {
 			return key, says(2, 1)
 		}, []string{"ingest", "verify", "takedown"}, true},
 		{"unknown member of the manifest", func(t *testing.T, c contents) (string, string) {
-			c[manifest.Key] = sealAgain(bytes.Replace(c[manifest.Key], []byte(`  "generation"`), []byte("  \"colour\": 1,\n  \"generation\""), 1))
-			return manifest.Key, ": format 1 with the member colour, which this program does not know; it needs a newer urlake"
+			c[catalog.ManifestKey] = sealAgain(bytes.Replace(c[catalog.ManifestKey], []byte(`  "generation"`), []byte("  \"colour\": 1,\n  \"generation\""), 1))
+			return catalog.ManifestKey, ": format 1 with the member colour, which this program does not know; it needs a newer urlake"
 		}, manifestReaders, false},
 		{"unknown member of the registry", func(t *testing.T, c contents) (string, string) {
 			c[lake.RegistryKey] = sealAgain(bytes.Replace(c[lake.RegistryKey], []byte(`  "next_id"`), []byte("  \"colour\": 1,\n  \"next_id\""), 1))
@@ -382,20 +380,20 @@ func operations() map[string]func(ctx context.Context, t *testing.T, store blob.
 			return err
 		},
 		"takedown": func(ctx context.Context, t *testing.T, store blob.Store) error {
-			_, list, err := registry.LoadRules(ctx, store)
+			_, list, err := catalog.LoadRules(ctx, store)
 			if err != nil {
 				return err
 			}
-			target, err := takedown.ParseTarget(list, takedown.Domain, "site-2.example")
+			target, err := catalog.ParseTarget(list, catalog.DomainTarget, "site-2.example")
 			if err != nil {
 				return err
 			}
-			rule := takedown.Rule{ID: takedown.NewID(time.Now()), Target: target, Reason: "test", Created: time.Now().UTC().Truncate(time.Second)}
+			rule := catalog.Takedown{ID: catalog.NewTakedownID(time.Now()), Target: target, Reason: "test", Created: time.Now().UTC().Truncate(time.Second)}
 			_, err = suppress.Add(ctx, store, rule, suppress.Options{TempDir: t.TempDir()})
 			return err
 		},
 		"retire": func(ctx context.Context, _ *testing.T, store blob.Store) error {
-			return testlake.TryRetire(ctx, store, manifest.BatchName{DatasetID: 1, Batch: "2024-03-08"})
+			return testlake.TryRetire(ctx, store, catalog.BatchName{DatasetID: 1, Batch: "2024-03-08"})
 		},
 		"rebuild": func(ctx context.Context, t *testing.T, store blob.Store) error {
 			done, err := publish.Rebuild(ctx, store, testlake.Run(), t.TempDir())
@@ -412,11 +410,11 @@ func operations() map[string]func(ctx context.Context, t *testing.T, store blob.
 			return err
 		},
 		"tag": func(ctx context.Context, _ *testing.T, store blob.Store) error {
-			_, _, err := manifest.SetTag(ctx, store, "newest", manifest.Current, false)
+			_, _, err := catalog.SetTag(ctx, store, "newest", catalog.Current, false)
 			return err
 		},
 		"rules": func(ctx context.Context, _ *testing.T, store blob.Store) error {
-			have, err := registry.ReadRules(ctx, store)
+			have, err := catalog.ReadRules(ctx, store)
 			if err != nil {
 				return err
 			}
@@ -424,7 +422,7 @@ func operations() map[string]func(ctx context.Context, t *testing.T, store blob.
 			if err != nil {
 				return err
 			}
-			return registry.SetRules(ctx, store, have, list)
+			return catalog.SetRules(ctx, store, have, list)
 		},
 	}
 }
@@ -511,15 +509,15 @@ func TestServerGoesOnBesideANewerManifest(t *testing.T) {
 		lakeURL := Unpack(t, dir)
 		asker := Ask(t, lakeURL)
 		store := open(t, lakeURL)
-		data, info, err := store.Get(t.Context(), manifest.Key)
+		data, info, err := store.Get(t.Context(), catalog.ManifestKey)
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := asker.Get("/v1/domain/site-1.example")
-		if _, err := store.Put(t.Context(), manifest.Key, raise(t, data), blob.Condition{IfMatch: info.ETag}); err != nil {
+		if _, err := store.Put(t.Context(), catalog.ManifestKey, raise(t, data), blob.Condition{IfMatch: info.ETag}); err != nil {
 			t.Fatal(err)
 		}
-		text := manifest.Key + says(manifest.Format+1, manifest.Format)
+		text := catalog.ManifestKey + says(catalog.ManifestFormat+1, catalog.ManifestFormat)
 		if err := asker.server.Refresh(t.Context()); !codec.IsFormat(err) || !strings.Contains(err.Error(), text) {
 			t.Errorf("refresh: %v", err)
 		}
@@ -537,7 +535,7 @@ func TestVerbsOnANewerLake(t *testing.T) {
 	each(t, func(t *testing.T, dir string) {
 		lakeURL := Unpack(t, dir)
 		store := open(t, lakeURL)
-		for _, key := range []string{manifest.Key, lake.RegistryKey} {
+		for _, key := range []string{catalog.ManifestKey, lake.RegistryKey} {
 			data, info, err := store.Get(t.Context(), key)
 			if err == nil {
 				_, err = store.Put(t.Context(), key, raise(t, data), blob.Condition{IfMatch: info.ETag})

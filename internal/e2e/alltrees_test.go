@@ -14,8 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/serve/lookup"
@@ -83,16 +82,16 @@ func TestTreesOfRealDataEqualBruteForce(t *testing.T) {
 		}
 	}
 	testlake.Publish(t, store)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
+	v, err := catalog.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
 	if err != nil {
 		t.Fatal(err)
 	}
 	names := map[uint32]string{}
-	registered, err := registry.Datasets(t.Context(), store)
+	registered, err := catalog.Datasets(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}

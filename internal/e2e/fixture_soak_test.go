@@ -17,7 +17,7 @@ import (
 	"github.com/urlake/urlake/internal/compat"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // fixture is the name of the lake that TestFixture writes: a new folder beside the earlier ones.
@@ -272,17 +272,17 @@ func (f *fixtureLake) complete(store blob.Store) {
 			f.t.Errorf("the lake has nothing like %s", pattern)
 		}
 	}
-	m, _, err := manifest.Read(ctx, store)
+	m, _, err := catalog.ReadManifest(ctx, store)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(ctx, store, m.Versions[len(m.Versions)-1])
+	v, err := catalog.ReadVersion(ctx, store, m.Versions[len(m.Versions)-1])
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	if len(m.Tags) != 2 || len(m.Versions) < 6 ||
 		len(v.Segments) < 2 || m.Takedowns == nil || m.TakedownEpoch != 6 ||
-		!slices.ContainsFunc(v.Segments, func(s manifest.Segment) bool { return s.Dead != nil }) {
+		!slices.ContainsFunc(v.Segments, func(s catalog.Segment) bool { return s.Dead != nil }) {
 		f.t.Errorf("manifest with %d versions, %d tags, epoch %d; version with %d segments",
 			len(m.Versions), len(m.Tags), m.TakedownEpoch, len(v.Segments))
 	}

@@ -17,8 +17,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // TestKilledAtEveryStageTheBytesAreTheSame ingests and publishes a list of over 128 MiB, which has
@@ -173,8 +172,8 @@ func objects(t *testing.T, lakeURL string) map[string]string {
 			t.Fatal(err)
 		}
 		if strings.HasPrefix(info.Key, "registry/") || strings.HasPrefix(info.Key, "index/versions/") ||
-			strings.HasPrefix(info.Key, "index/pieces/") || strings.HasPrefix(info.Key, pending.Root) ||
-			info.Key == manifest.Key || info.Key == "staging/sweep.json" {
+			strings.HasPrefix(info.Key, "index/pieces/") || strings.HasPrefix(info.Key, catalog.PendingRoot) ||
+			info.Key == catalog.ManifestKey || info.Key == "staging/sweep.json" {
 			continue
 		}
 		data, _, err := store.Get(t.Context(), info.Key)

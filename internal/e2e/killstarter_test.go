@@ -21,7 +21,7 @@ import (
 
 	"github.com/urlake/urlake/internal/compat"
 	"github.com/urlake/urlake/internal/testenv"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 )
 
 // everyRequest is set by the build tag soak. Otherwise starter is killed at one of twenty requests.
@@ -253,13 +253,13 @@ func TestKilledInASweep(t *testing.T) {
 					default:
 					}
 					var sweep struct{ Open bool }
-					data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(trash.SweepKey)))
+					data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(lease.SweepKey)))
 					if !kill || err != nil || json.Unmarshal(data, &sweep) != nil || !sweep.Open {
 						continue
 					}
 					running.Process.Signal(syscall.SIGKILL)
 					running.Wait()
-					if data, err = os.ReadFile(filepath.Join(dir, filepath.FromSlash(trash.SweepKey))); err == nil && json.Unmarshal(data, &sweep) == nil && sweep.Open {
+					if data, err = os.ReadFile(filepath.Join(dir, filepath.FromSlash(lease.SweepKey))); err == nil && json.Unmarshal(data, &sweep) == nil && sweep.Open {
 						n++
 					}
 					running = worker()

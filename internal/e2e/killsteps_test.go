@@ -29,7 +29,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // killer is a proxy before an S3 server. While a worker's request is held there, killer asks
@@ -97,7 +97,7 @@ func (k *killer) suits(step string, r *http.Request) bool {
 	case k.any:
 		return true
 	case step == "CommitVersion":
-		return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/"+manifest.Key)
+		return r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/"+catalog.ManifestKey)
 	}
 	return r.Method == http.MethodPut || r.Method == http.MethodPost || r.Method == http.MethodDelete
 }
@@ -422,7 +422,7 @@ func (r *remains) look(t *testing.T, lakeURL string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := blob.ProbeBegan(strings.TrimPrefix(info.Key, manifest.ProbeRoot)); ok {
+		if _, ok := blob.ProbeBegan(strings.TrimPrefix(info.Key, catalog.ProbeRoot)); ok {
 			continue // of a process that was killed; garbage collections delete them after an hour
 		}
 		if own := ofItsOwn.FindString(info.Key); own != "" {

@@ -26,7 +26,7 @@ import (
 	lakeclient "github.com/urlake/urlake/client"
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 )
 
 // TestLivesThrough lets a lake live through random events: ingests, cancellations, killed workers,
@@ -618,7 +618,7 @@ func (l *life) objects(needed bool) []string {
 		}
 		// The server renews its lease, which is nothing to be mended. If it is not known whether a
 		// sweep has ended, everybody waits for three quarters of an hour, longer than this test.
-		if !strings.HasPrefix(info.Key, "staging/") && !strings.HasPrefix(info.Key, "index/leases/") && info.Key != trash.SweepKey {
+		if !strings.HasPrefix(info.Key, "staging/") && !strings.HasPrefix(info.Key, "index/leases/") && info.Key != lease.SweepKey {
 			all = append(all, info.Key)
 		}
 	}

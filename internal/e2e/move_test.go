@@ -17,7 +17,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -47,7 +47,7 @@ func TestRealDataMovesToAnotherList(t *testing.T) {
 		if stores[i], err = blob.Open(t.Context(), lakeURL); err != nil {
 			t.Fatal(err)
 		}
-		if err := registry.SetRules(t.Context(), stores[i], lake.Rules{}, list); err != nil {
+		if err := catalog.SetRules(t.Context(), stores[i], lake.Rules{}, list); err != nil {
 			t.Fatal(err)
 		}
 		for n, d := range realDatasets {
@@ -63,7 +63,7 @@ func TestRealDataMovesToAnotherList(t *testing.T) {
 		testlake.Publish(t, stores[i])
 	}
 	before := stored(t, stores[0])
-	if err := registry.SetRules(t.Context(), stores[0], lake.RulesOf(less), full); err != nil {
+	if err := catalog.SetRules(t.Context(), stores[0], lake.RulesOf(less), full); err != nil {
 		t.Fatal(err)
 	}
 	testlake.Publish(t, stores[0])

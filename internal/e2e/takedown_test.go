@@ -8,7 +8,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // A site is taken down, dropped and deleted by the commands of docs/operation.md, through workers:
@@ -51,7 +51,7 @@ func TestTakedownFromRequestToProof(t *testing.T) {
 	holders := func() (keys []string) {
 		for _, text := range []string{"kvwsite", "qzxhost", "qpathz"} {
 			for _, key := range testlake.Holders(t, store, text) {
-				if !strings.HasPrefix(key, takedown.Root) {
+				if !strings.HasPrefix(key, catalog.TakedownRoot) {
 					keys = append(keys, key)
 				}
 			}

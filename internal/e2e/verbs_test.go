@@ -20,7 +20,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -44,7 +44,7 @@ func register(t *testing.T, lakeURL, name, licence string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := registry.RegisterDataset(t.Context(), store, lake.Dataset{Name: name, Licence: licence}); err != nil {
+	if _, err := catalog.RegisterDataset(t.Context(), store, lake.Dataset{Name: name, Licence: licence}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // A site is taken down, dropped and deleted in a bucket with versioning, by the commands of
@@ -52,7 +52,7 @@ func TestTakedownInABucketThatKeepsVersions(t *testing.T) {
 	holders := func(s blob.Store) (keys []string) {
 		for _, name := range []string{"kvwsite", "qzxhost", "qpathz"} {
 			for _, key := range testlake.Holders(t, s, name) {
-				if !strings.HasPrefix(key, takedown.Root) {
+				if !strings.HasPrefix(key, catalog.TakedownRoot) {
 					keys = append(keys, key)
 				}
 			}

@@ -9,8 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/tree"
@@ -45,8 +44,8 @@ func (m *machine) agrees(w *world) error {
 			return err
 		}
 	}
-	list, _, err := manifest.Read(m.Context(), m.store)
-	if errors.Is(err, manifest.ErrNoVersion) {
+	list, _, err := catalog.ReadManifest(m.Context(), m.store)
+	if errors.Is(err, catalog.ErrNoVersion) {
 		if len(w.versions) > 0 {
 			return errors.New("the lake has no version")
 		}
@@ -102,7 +101,7 @@ func (m *machine) batchesAgree(w *world, dataset string) error {
 		}
 	}
 	if id := m.idOf(dataset); id != 0 {
-		state, err := pending.Look(m.Context(), m.store, id)
+		state, err := catalog.LookBatches(m.Context(), m.store, id)
 		if err != nil {
 			return err
 		}

@@ -21,12 +21,9 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
@@ -144,11 +141,11 @@ func (m *machine) buildTrees() {
 		if err := treebuild.SetAlways(m.Context(), store, always); err != nil {
 			return err
 		}
-		list, _, err := manifest.Read(m.Context(), store)
+		list, _, err := catalog.ReadManifest(m.Context(), store)
 		if err != nil {
 			return err
 		}
-		v, err := manifest.ReadVersion(m.Context(), store, list.Versions[len(list.Versions)-1])
+		v, err := catalog.ReadVersion(m.Context(), store, list.Versions[len(list.Versions)-1])
 		if err != nil {
 			return err
 		}
@@ -211,7 +208,7 @@ func (m *machine) attempt(name string, change func(w *world), act func(store blo
 // lostSweep reports whether a garbage collection was too slow for the short timeout that it has
 // here.
 func lostSweep(err error) bool {
-	return errors.Is(err, trash.ErrLost) || errors.Is(err, context.DeadlineExceeded)
+	return errors.Is(err, lease.ErrSweepLost) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // uniform draws a number from 0 to n-1. The numbers of rapid are small ones more often.
@@ -292,7 +289,7 @@ func (m *machine) count(name string) { m.done[name]++ }
 
 // idOf returns the id of a dataset, 0 if it is not registered.
 func (m *machine) idOf(dataset string) uint32 {
-	found, err := registry.DatasetsNamed(m.Context(), m.store, dataset)
+	found, err := catalog.DatasetsNamed(m.Context(), m.store, dataset)
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -482,8 +479,8 @@ func (m *machine) publish() {
 // maybeAnother adds versions with the same rows to the map, if the lake has one, or one of each of
 // two attempts: after a compaction, or if a batch has another record with the same rows.
 func (m *machine) maybeAnother() {
-	list, _, err := manifest.Read(m.Context(), m.store)
-	if errors.Is(err, manifest.ErrNoVersion) {
+	list, _, err := catalog.ReadManifest(m.Context(), m.store)
+	if errors.Is(err, catalog.ErrNoVersion) {
 		return
 	}
 	if err != nil {
@@ -517,7 +514,7 @@ func (m *machine) takedown() {
 	case "url", "prefix":
 		text = one([]string{"", "http://", "https://"}).Draw(m.rt, "scheme") + host + one(paths).Draw(m.rt, "path")
 	}
-	target, err := takedown.ParseTarget(m.lists[m.world.newest().list], takedown.Kind(kind), text)
+	target, err := catalog.ParseTarget(m.lists[m.world.newest().list], catalog.TargetKind(kind), text)
 	if err != nil {
 		return // a public suffix
 	}
@@ -537,8 +534,8 @@ func (m *machine) takedown() {
 			n.to = &ms
 		}
 	}
-	r := takedown.Rule{
-		ID: takedown.NewID(time.Now()), Target: target, Dataset: n.dataset, From: n.from, To: n.to, Reason: "test", Created: time.Now().UTC(),
+	r := catalog.Takedown{
+		ID: catalog.NewTakedownID(time.Now()), Target: target, Dataset: n.dataset, From: n.from, To: n.to, Reason: "test", Created: time.Now().UTC(),
 	}
 	if n.dataset != "" {
 		r.DatasetID = m.idOf(n.dataset)
@@ -587,11 +584,11 @@ func (m *machine) setRules() {
 	list := uniform(len(suffixLists)).Draw(m.rt, "list")
 	m.count("rules update")
 	m.attempt("rules update", func(w *world) { w.list, w.moved = list, true }, func(store blob.Store) error {
-		have, err := registry.ReadRules(m.Context(), store)
+		have, err := catalog.ReadRules(m.Context(), store)
 		if err != nil {
 			return err
 		}
-		return registry.SetRules(m.Context(), store, have, m.lists[list])
+		return catalog.SetRules(m.Context(), store, have, m.lists[list])
 	})
 }
 
@@ -602,7 +599,7 @@ func (m *machine) tag() {
 	if at >= 0 && rapid.Bool().Draw(m.rt, "remove") {
 		m.count("untag")
 		m.attempt("untag", func(w *world) { w.versions[at].untag(name) }, func(store blob.Store) error {
-			_, err := manifest.RemoveTag(m.Context(), store, name)
+			_, err := catalog.RemoveTag(m.Context(), store, name)
 			if err != nil && store == m.store && m.tagged(name) == "" {
 				return nil
 			}
@@ -619,7 +616,7 @@ func (m *machine) tag() {
 		w.versions[to].tags = append(w.versions[to].tags, name)
 		slices.Sort(w.versions[to].tags)
 	}, func(store blob.Store) error {
-		_, _, err := manifest.SetTag(m.Context(), store, name, m.world.versions[to].id, true)
+		_, _, err := catalog.SetTag(m.Context(), store, name, m.world.versions[to].id, true)
 		return err
 	})
 }
@@ -630,7 +627,7 @@ func (v *version) untag(name string) {
 
 // tagged returns the version with a tag, "" if there is none.
 func (m *machine) tagged(name string) string {
-	list, _, err := manifest.Read(m.Context(), m.store)
+	list, _, err := catalog.ReadManifest(m.Context(), m.store)
 	if err != nil {
 		m.Fatal(err)
 	}
@@ -772,12 +769,12 @@ func (m *machine) damage() {
 // tables returns the deletion tables that versions name.
 func (m *machine) tables() map[string]bool {
 	named := map[string]bool{}
-	mf, _, err := manifest.Read(m.Context(), m.store)
+	mf, _, err := catalog.ReadManifest(m.Context(), m.store)
 	if err != nil {
 		m.Fatal(err)
 	}
 	for _, ref := range mf.Versions {
-		v, err := manifest.ReadVersion(m.Context(), m.store, ref)
+		v, err := catalog.ReadVersion(m.Context(), m.store, ref)
 		if err != nil {
 			m.Fatal(err)
 		}
@@ -793,7 +790,7 @@ func (m *machine) tables() map[string]bool {
 // postings returns the postings that a rebuild looks at: those of the newest version and of what
 // waits. Others only earlier versions, or retired batches, need.
 func (m *machine) postings() map[string]bool {
-	state, err := pending.Look(m.Context(), m.store)
+	state, err := catalog.LookBatches(m.Context(), m.store)
 	if err != nil {
 		m.Fatal(err)
 	}

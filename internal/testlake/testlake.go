@@ -21,10 +21,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 )
@@ -157,9 +155,9 @@ func SetList(tb testing.TB, store blob.Store, rules string) *urlnorm.SuffixList 
 	if err != nil {
 		tb.Fatal(err)
 	}
-	have, err := registry.ReadRules(tb.Context(), store)
+	have, err := catalog.ReadRules(tb.Context(), store)
 	if err == nil {
-		err = registry.SetRules(tb.Context(), store, have, list)
+		err = catalog.SetRules(tb.Context(), store, have, list)
 	}
 	if err != nil {
 		tb.Fatal(err)
@@ -193,7 +191,7 @@ func Publish(tb testing.TB, store blob.Store) publish.Committed {
 }
 
 // Retire leaves the retirement of batches to the next publish.
-func Retire(tb testing.TB, store blob.Store, batches ...manifest.BatchName) {
+func Retire(tb testing.TB, store blob.Store, batches ...catalog.BatchName) {
 	tb.Helper()
 	if err := TryRetire(tb.Context(), store, batches...); err != nil {
 		tb.Fatal(err)
@@ -201,7 +199,7 @@ func Retire(tb testing.TB, store blob.Store, batches ...manifest.BatchName) {
 }
 
 // Restore leaves the return of retired batches to the next publish.
-func Restore(tb testing.TB, store blob.Store, batches ...manifest.BatchName) {
+func Restore(tb testing.TB, store blob.Store, batches ...catalog.BatchName) {
 	tb.Helper()
 	if err := TryRestore(tb.Context(), store, batches...); err != nil {
 		tb.Fatal(err)
@@ -209,17 +207,17 @@ func Restore(tb testing.TB, store blob.Store, batches ...manifest.BatchName) {
 }
 
 // TryRetire is Retire of a store that may fail. It may be repeated.
-func TryRetire(ctx context.Context, store blob.Store, batches ...manifest.BatchName) error {
+func TryRetire(ctx context.Context, store blob.Store, batches ...catalog.BatchName) error {
 	return change(ctx, store, true, batches)
 }
 
 // TryRestore is Restore of a store that may fail. It may be repeated.
-func TryRestore(ctx context.Context, store blob.Store, batches ...manifest.BatchName) error {
+func TryRestore(ctx context.Context, store blob.Store, batches ...catalog.BatchName) error {
 	return change(ctx, store, false, batches)
 }
 
-func change(ctx context.Context, store blob.Store, retired bool, batches []manifest.BatchName) error {
-	s, err := pending.Look(ctx, store)
+func change(ctx context.Context, store blob.Store, retired bool, batches []catalog.BatchName) error {
+	s, err := catalog.LookBatches(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -228,7 +226,7 @@ func change(ctx context.Context, store blob.Store, retired bool, batches []manif
 		return err
 	}
 	start := time.Now().UnixNano()
-	var changes []pending.Change
+	var changes []catalog.Change
 	for _, name := range batches {
 		b, ok := found[name]
 		if !ok {
@@ -236,20 +234,20 @@ func change(ctx context.Context, store blob.Store, retired bool, batches []manif
 		}
 		start = max(start, b.Start+1)
 		if b.Retired != retired {
-			changes = append(changes, pending.Change{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Retired: retired})
+			changes = append(changes, catalog.Change{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest, Retired: retired})
 		}
 	}
 	if len(changes) == 0 {
 		return nil
 	}
-	return pending.Put(ctx, store, Run(), start, changes)
+	return catalog.PutPending(ctx, store, Run(), start, changes)
 }
 
 // Batches returns the digests of the records of a dataset's batches that are not retired, published
 // or not.
 func Batches(tb testing.TB, store blob.Store, dataset uint32) map[string]string {
 	tb.Helper()
-	s, err := pending.Look(tb.Context(), store, dataset)
+	s, err := catalog.LookBatches(tb.Context(), store, dataset)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -263,11 +261,11 @@ func Batches(tb testing.TB, store blob.Store, dataset uint32) map[string]string 
 // Finished returns the ingest that a batch is of.
 func Finished(tb testing.TB, store blob.Store, dataset uint32, batch string) publish.Ingest {
 	tb.Helper()
-	s, err := pending.Look(tb.Context(), store, dataset)
+	s, err := catalog.LookBatches(tb.Context(), store, dataset)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	name := manifest.BatchName{DatasetID: dataset, Batch: batch}
+	name := catalog.BatchName{DatasetID: dataset, Batch: batch}
 	found, err := s.Find(tb.Context(), name)
 	if err != nil {
 		tb.Fatal(err)
@@ -281,7 +279,7 @@ func Finished(tb testing.TB, store blob.Store, dataset uint32, batch string) pub
 func DropOldPieces(tb testing.TB, store blob.Store) {
 	tb.Helper()
 	trace := &blob.Trace{}
-	err := registry.Check(blob.WithTrace(tb.Context(), trace), blob.NewCounting(store), func(err error) error { return err })
+	err := catalog.CheckRegistry(blob.WithTrace(tb.Context(), trace), blob.NewCounting(store), func(err error) error { return err })
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -289,7 +287,7 @@ func DropOldPieces(tb testing.TB, store blob.Store) {
 	for _, a := range trace.Accesses() {
 		used[a.Key] = true
 	}
-	for info, err := range store.List(tb.Context(), registry.PiecesRoot) {
+	for info, err := range store.List(tb.Context(), catalog.RegistryPiecesRoot) {
 		if err == nil && !used[info.Key] {
 			err = store.Delete(tb.Context(), info.Key)
 		}

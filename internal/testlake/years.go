@@ -12,9 +12,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // Rows of each batch of Years: so many in the dataset's own domain, then so many in
@@ -49,7 +48,7 @@ func Years(tb testing.TB, store blob.Store, datasets, batches int) {
 	for i := range all {
 		all[i] = lake.Dataset{Name: fmt.Sprint("d", i+1), Title: "One of many"}
 	}
-	all, err := registry.RegisterDatasets(ctx, store, all)
+	all, err := catalog.RegisterDatasets(ctx, store, all)
 	must(err)
 	names := make([]string, batches)
 	for i := range names {
@@ -62,22 +61,22 @@ func Years(tb testing.TB, store blob.Store, datasets, batches int) {
 			refs = append(refs, segment.BatchRef{DatasetID: d.ID, Batch: name, Digest: digest})
 		}
 	}
-	rules, err := registry.ReadRules(ctx, store)
+	rules, err := catalog.ReadRules(ctx, store)
 	must(err)
 	ref := yearsSegment(tb, store, rules, all, refs)
-	described := make([]manifest.Dataset, len(all))
+	described := make([]catalog.Dataset, len(all))
 	for i, d := range all {
-		described[i] = manifest.Dataset{ID: d.ID, Name: d.Name, Title: d.Title}
+		described[i] = catalog.Dataset{ID: d.ID, Name: d.Name, Title: d.Title}
 	}
-	commit := manifest.Commit{ID: lake.Digest([]byte("years")), BuiltBy: "urlake test",
-		Build: func(context.Context, *manifest.Version) (*manifest.Next, error) {
-			return &manifest.Next{
+	commit := catalog.Commit{ID: lake.Digest([]byte("years")), BuiltBy: "urlake test",
+		Build: func(context.Context, *catalog.Version) (*catalog.Next, error) {
+			return &catalog.Next{
 				CanonicalForm: rules.CanonicalForm, PublicSuffix: rules.PublicSuffix, Datasets: described,
-				Segments: []manifest.Segment{manifest.NewSegment(ref.ID, ref.XXH64, ref.Bytes, ref.Domains, ref.Rows)},
-				Batches: map[string]iter.Seq2[manifest.Batch, error]{ref.ID: func(yield func(manifest.Batch, error) bool) {
+				Segments: []catalog.Segment{catalog.NewSegment(ref.ID, ref.XXH64, ref.Bytes, ref.Domains, ref.Rows)},
+				Batches: map[string]iter.Seq2[catalog.Batch, error]{ref.ID: func(yield func(catalog.Batch, error) bool) {
 					for _, r := range refs {
-						b := manifest.Batch{
-							BatchName: manifest.BatchName{DatasetID: r.DatasetID, Batch: r.Batch}, Digest: r.Digest,
+						b := catalog.Batch{
+							BatchName: catalog.BatchName{DatasetID: r.DatasetID, Batch: r.Batch}, Digest: r.Digest,
 							Rows: OwnRows + EverywhereRows, Parts: 1, Bytes: yearsPartBytes, Start: yearsStart,
 						}
 						if !yield(b, nil) {

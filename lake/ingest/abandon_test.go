@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/pending"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // A run that was cleaned up leaves nothing, whatever is damaged, also if one of its steps is still
@@ -44,7 +44,7 @@ func TestCleanupLeavesNothing(t *testing.T) {
 		if err := p.finish(t.Context(), store, &out); !errors.Is(err, blob.ErrNotExist) {
 			t.Errorf("finished after the clean-up: %v", err)
 		}
-		for _, folder := range []string{pending.Root, "staging/run/", specKey(p.Spec)} {
+		for _, folder := range []string{catalog.PendingRoot, "staging/run/", specKey(p.Spec)} {
 			for info := range store.List(t.Context(), folder) {
 				if !damaged || folder != specKey(p.Spec) { // which a sweep removes
 					t.Errorf("damaged %v: %s is left", damaged, info.Key)

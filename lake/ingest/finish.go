@@ -13,9 +13,9 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/effect"
-	"github.com/urlake/urlake/lake/pending"
 )
 
 // FinishResult is the result of an ingest.
@@ -108,7 +108,7 @@ func (p *plan) finish(ctx context.Context, store blob.Store, out *FinishResult) 
 	if _, err := store.Stat(ctx, planKey(p.Run)); err != nil {
 		return fmt.Errorf("%w; the run was cleaned up", err)
 	}
-	return pending.Put(ctx, store, p.Run, p.Start, []pending.Change{
+	return catalog.PutPending(ctx, store, p.Run, p.Start, []catalog.Change{
 		{DatasetID: p.DatasetID, Batch: p.Batch, Digest: out.Digest, Replace: p.Spec.Replace},
 	})
 }

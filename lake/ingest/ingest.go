@@ -8,7 +8,7 @@
 //	Merge        does one task: sorts the rows of all splits, writes Parquet parts and, with a
 //	             PostingsWriter of the caller, their postings object
 //	Finish       writes the list of rejects and the batch record, and leaves the batch to the next
-//	             publish (package pending)
+//	             publish (package catalog)
 //	Cleanup      removes the run's staging area
 //	Claim        chooses the run whose staging an ingest continues; Sweep removes the staging of runs
 //	             that nobody will continue
@@ -70,7 +70,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/raw"
-	"github.com/urlake/urlake/lake/rowmerge"
+	"github.com/urlake/urlake/lake/row"
 )
 
 const (
@@ -118,7 +118,7 @@ type limits struct {
 	// object is the least that an object counts towards a split: opening one takes as long as
 	// reading this many bytes.
 	object int64
-	merge  rowmerge.Limits
+	merge  row.MergeLimits
 	// objects is the largest number of objects in a batch.
 	objects int
 	// rejects bounds the lists of rejects.
@@ -130,12 +130,12 @@ type limits struct {
 
 var defaultLimits = limits{
 	arena:      WorkerMemory * 5 / 16,
-	mergeArena: rowmerge.Arena,
+	mergeArena: row.MergeArena,
 	split:      128 << 20,
 	whole:      384 << 20,
 	splits:     4096,
 	object:     64 << 10,
-	merge:      rowmerge.DefaultLimits,
+	merge:      row.DefaultMergeLimits,
 	objects:    maxObjects,
 	rejects:    rejectLimits{lines: 1_000_000, bytes: 128 << 20},
 	hopeless:   50_000_000,

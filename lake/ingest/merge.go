@@ -10,11 +10,8 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowmerge"
-	"github.com/urlake/urlake/lake/rowsort"
 )
 
 // MergeSummary is what a scheduler needs of the merge of a run.
@@ -34,8 +31,8 @@ type MergeSummary struct {
 type mergePlan struct {
 	lake.KeyedHeader
 	MergeSummary
-	TaskList []rowmerge.Task       `json:"task_list"`
-	Shuffled []rowsort.ShuffleFile `json:"shuffled"`
+	TaskList []row.MergeTask   `json:"task_list"`
+	Shuffled []row.ShuffleFile `json:"shuffled"`
 }
 
 // PlanMerge chooses the width by which the batch is partitioned and groups its partitions into
@@ -74,7 +71,7 @@ func planMerge(ctx context.Context, store blob.Store, run string, lim limits) (M
 // newMergePlan plans the merge of all splits.
 func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) {
 	m := mergePlan{MergeSummary: MergeSummary{Rejected: map[string]int64{}}}
-	var parts [row.Partitions]rowmerge.Partition
+	var parts [row.Partitions]row.PartitionSize
 	for i, s := range splits {
 		m.Records += s.Records
 		m.Kept += s.Kept
@@ -93,7 +90,7 @@ func newMergePlan(p *plan, splits []splitRecord, lim limits) (mergePlan, error) 
 	if err := refuse(p, m.MergeSummary, splits); err != nil {
 		return mergePlan{}, err
 	}
-	m.Width, m.TaskList = rowmerge.Plan(&parts, lim.merge)
+	m.Width, m.TaskList = row.PlanMerge(&parts, lim.merge)
 	m.Tasks = len(m.TaskList)
 	return m, nil
 }
@@ -159,7 +156,7 @@ type MergeResult struct {
 
 // PostingsWriter builds the postings object of the parts that a merge writes.
 type PostingsWriter interface {
-	rowmerge.Postings
+	part.Postings
 	// Close releases what the writer holds. Without a Finish before it, nothing is written.
 	Close()
 }
@@ -239,7 +236,7 @@ func mergeShuffled(
 	postings NewPostings, progress func(Progress), lim limits,
 ) (mergedRecord, error) {
 	t := m.TaskList[task]
-	source, release, err := rowmerge.FromShuffle(ctx, store, m.Shuffled, lim.mergeArena, t.Prefixes,
+	source, release, err := row.FromShuffle(ctx, store, m.Shuffled, lim.mergeArena, t.Prefixes,
 		func(prefix string, pass, n int) string { return spillKey(p.Run, task, prefix, pass, n) })
 	if err != nil {
 		return mergedRecord{}, err
@@ -250,7 +247,7 @@ func mergeShuffled(
 
 // mergeTask does one task with the rows of source.
 func mergeTask(
-	ctx context.Context, store blob.Store, p *plan, t rowmerge.Task, source rowmerge.Source,
+	ctx context.Context, store blob.Store, p *plan, t row.MergeTask, source row.Source,
 	tempDir string, postings NewPostings, progress func(Progress),
 ) (mergedRecord, error) {
 	report := func(rows int64) error {
@@ -261,8 +258,8 @@ func mergeTask(
 	}
 	w := postings(p.DatasetID, p.Batch)
 	defer w.Close()
-	opt := partwriter.Options{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
-	written, err := rowmerge.Write(ctx, store, t.Prefixes, source, opt, w, report)
+	opt := part.Options{Dataset: p.DatasetID, Batch: p.Batch, TempDir: tempDir}
+	written, err := part.WriteTask(ctx, store, t.Prefixes, source, opt, w, report)
 	if err != nil {
 		return mergedRecord{}, err
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 // A folder that grows is ingested again and again: no file is in two batches, and all of them are
@@ -35,7 +35,7 @@ func TestOnlyNewObjectsOfAFolderThatGrows(t *testing.T) {
 				}
 			}
 			if names := slices.Sorted(maps.Keys(batches)); len(names) > 0 && r.IntN(4) == 0 {
-				testlake.Retire(t, store, manifest.BatchName{DatasetID: 1, Batch: names[0]})
+				testlake.Retire(t, store, catalog.BatchName{DatasetID: 1, Batch: names[0]})
 				delete(batches, names[0])
 			}
 			if len(files) == 0 {

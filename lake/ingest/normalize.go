@@ -16,12 +16,10 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/unwrap"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
 	"github.com/urlake/urlake/lake/raw/text"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowsort"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -49,11 +47,11 @@ type splitRecord struct {
 	Objects []pieceRecord `json:"objects"`
 	// Partitions are the partitions with rows, in ascending order. They count rows before any are
 	// merged, so that the merge plan does not depend on which equal rows met in one split.
-	Partitions []partition           `json:"partitions"`
-	Shuffled   []rowsort.ShuffleFile `json:"shuffled"`
-	Rejects    *lake.FrameObject     `json:"reject_list,omitempty"`
-	First      []Reject              `json:"first_rejects,omitempty"`
-	Findings   findings              `json:"findings,omitzero"`
+	Partitions []partition       `json:"partitions"`
+	Shuffled   []row.ShuffleFile `json:"shuffled"`
+	Rejects    *lake.FrameObject `json:"reject_list,omitempty"`
+	First      []Reject          `json:"first_rejects,omitempty"`
+	Findings   findings          `json:"findings,omitzero"`
 	// Notes are those of builds that did not name their objects.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -139,7 +137,7 @@ func normalizeSplit(
 	n := &normalizer{
 		ctx: ctx, store: store, plan: p, split: split, lim: lim, postings: postings,
 		norm: norm, origins: originCaches.Get().(*urlnorm.Origins),
-		rows: rowsort.NewBuffer(lim.arena), report: progress, rejects: rejectWriter{lim: lim.rejects},
+		rows: row.NewBuffer(lim.arena), report: progress, rejects: rejectWriter{lim: lim.rejects},
 	}
 	if n.report == nil {
 		n.report = func(Progress) {}
@@ -181,7 +179,7 @@ type normalizer struct {
 
 	norm    *urlnorm.Normalizer
 	origins *urlnorm.Origins
-	rows    *rowsort.Buffer
+	rows    *row.Buffer
 	// firstHost plus an origin's number is the number of its host in rows; several numbers may
 	// stand for one host. Hosts are added to rows only before these are used, by nameHosts, so that
 	// a record of a known origin needs its number alone.
@@ -751,7 +749,7 @@ func (n *normalizer) merge() (merged []mergedRecord, done bool, err error) {
 		bytesOf[p.Partition/width] += p.KeyBytes
 	}
 	for i := range rowsOf {
-		if partwriter.MaxPlainBytes(n.plan.Batch, rowsOf[i], bytesOf[i]) > part.RowGroupBytes {
+		if part.MaxPlainBytes(n.plan.Batch, rowsOf[i], bytesOf[i]) > part.RowGroupBytes {
 			return nil, false, nil
 		}
 	}

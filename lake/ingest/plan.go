@@ -16,16 +16,14 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/dated"
 	"github.com/urlake/urlake/lake/ingest/deadline"
 	"github.com/urlake/urlake/lake/ingest/effect"
 	"github.com/urlake/urlake/lake/ingest/selection"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/seekable"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -131,7 +129,7 @@ func makePlan(ctx context.Context, store blob.Store, run string, spec Spec, lim 
 	}
 	// From now on a garbage collection leaves the objects of the batch alone. One that has not seen
 	// the plan has to end before they are written.
-	if err := registry.AwaitSweep(ctx, store); err != nil {
+	if err := catalog.AwaitSweep(ctx, store); err != nil {
 		return PlanSummary{}, err
 	}
 	same, err := sameSpec(p.Spec, spec)
@@ -252,21 +250,21 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 	if err != nil {
 		return plan{}, err
 	}
-	dataset, err := registry.RegisterDataset(ctx, store,
+	dataset, err := catalog.RegisterDataset(ctx, store,
 		lake.Dataset{Name: spec.Dataset, Title: spec.Title, Source: spec.Source, Licence: spec.Licence})
-	var name *registry.NameError
+	var name *catalog.NameError
 	if errors.As(err, &name) {
 		return plan{}, &InputError{Reason: name.Error()}
 	}
 	if err != nil {
 		return plan{}, err
 	}
-	current, err := currentRecord(ctx, store, manifest.BatchName{DatasetID: dataset.ID, Batch: batch})
+	current, err := currentRecord(ctx, store, catalog.BatchName{DatasetID: dataset.ID, Batch: batch})
 	if err != nil {
 		return plan{}, err
 	}
 	// All steps of the run follow these rules, also if the lake's change meanwhile.
-	rules, _, err := registry.LoadRules(ctx, store)
+	rules, _, err := catalog.LoadRules(ctx, store)
 	if err != nil {
 		return plan{}, err
 	}
@@ -290,9 +288,9 @@ func newPlan(ctx context.Context, store blob.Store, run string, spec Spec, lim l
 
 // currentRecord returns the digest of the record of a batch, "" if there is none, if the batch is
 // retired, or if that cannot be read: it is only told.
-func currentRecord(ctx context.Context, store blob.Store, name manifest.BatchName) (string, error) {
-	s, err := pending.Look(ctx, store, name.DatasetID)
-	var found map[manifest.BatchName]pending.Batch
+func currentRecord(ctx context.Context, store blob.Store, name catalog.BatchName) (string, error) {
+	s, err := catalog.LookBatches(ctx, store, name.DatasetID)
+	var found map[catalog.BatchName]catalog.PendingBatch
 	if err == nil {
 		found, err = s.Find(ctx, name)
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -18,9 +18,9 @@ func setList(t *testing.T, store blob.Store, rules string) *urlnorm.SuffixList {
 	if err != nil {
 		t.Fatal(err)
 	}
-	from, err := registry.ReadRules(t.Context(), store)
+	from, err := catalog.ReadRules(t.Context(), store)
 	if err == nil {
-		err = registry.SetRules(t.Context(), store, from, list)
+		err = catalog.SetRules(t.Context(), store, from, list)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/deadline"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 const (
@@ -185,11 +185,11 @@ func dropLastRuns(ctx context.Context, store blob.Store, staged []lake.StagedRun
 
 // Writing returns the batch that the run of a plan writes, also if it has finished it. ok is false
 // if there is no plan, or none that anybody can go on with.
-func Writing(ctx context.Context, store blob.Store, run string) (name manifest.BatchName, ok bool, err error) {
+func Writing(ctx context.Context, store blob.Store, run string) (name catalog.BatchName, ok bool, err error) {
 	var p plan
 	ok, err = load(ctx, store, planKey(run), &p)
 	if errors.Is(err, codec.ErrCorrupt) {
 		return name, false, nil
 	}
-	return manifest.BatchName{DatasetID: p.DatasetID, Batch: p.Batch}, ok, err
+	return catalog.BatchName{DatasetID: p.DatasetID, Batch: p.Batch}, ok, err
 }

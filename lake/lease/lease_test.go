@@ -88,7 +88,7 @@ func TestLeaseNamesVersionsUntilClose(t *testing.T) {
 		start := time.Now().UTC().Truncate(time.Millisecond)
 		l := one(t, store)
 		if !strings.HasPrefix(l.Holder, "a_host__-") || l.Program != "test 1" || !slices.Equal(l.Versions, []string{v1, v2}) ||
-			!l.Renewed.Equal(start) || !l.Expires.Equal(start.Add(DefaultTTL)) || l.Object.Key != Key(l.Holder) {
+			!l.Renewed.Equal(start) || !l.Expires.Equal(start.Add(DefaultTTL)) || l.Object.Key != leaseKey(l.Holder) {
 			t.Errorf("got %+v at %v", l, start)
 		}
 		last := l.Expires.Add(MaxSkew)
@@ -103,7 +103,7 @@ func TestLeaseNamesVersionsUntilClose(t *testing.T) {
 		if list := all(t, store); len(list) != 0 {
 			t.Errorf("after Close: %+v", list)
 		}
-		if err := h.Set(t.Context(), []string{v1}); !errors.Is(err, ErrClosed) || len(all(t, store)) != 0 {
+		if err := h.Set(t.Context(), []string{v1}); !errors.Is(err, errClosed) || len(all(t, store)) != 0 {
 			t.Errorf("Set after Close: %v", err)
 		}
 		if log.Len() > 0 {
@@ -588,7 +588,7 @@ func TestAllFailsRatherThanMisses(t *testing.T) {
 func TestHolderNames(t *testing.T) {
 	for _, host := range []string{"", "..", "a", strings.Repeat("x", 300), "ünï", "../../etc", "-x", "a b\n"} {
 		name := newHolder(host)
-		if !holderName.MatchString(name) || blob.CheckKey(Key(name)) != nil || name == newHolder(host) {
+		if !holderName.MatchString(name) || blob.CheckKey(leaseKey(name)) != nil || name == newHolder(host) {
 			t.Errorf("%q: %q", host, name)
 		}
 	}

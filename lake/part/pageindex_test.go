@@ -1,42 +1,18 @@
-package part_test
+package part
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/urlake/urlake/lake"
-	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/part/parttest"
-	"github.com/urlake/urlake/lake/partreader"
-	"github.com/urlake/urlake/lake/partwriter"
-	"github.com/urlake/urlake/lake/row"
 )
 
-// writeParts writes rows and returns the parts and the store that has them.
-func writeParts(tb testing.TB, rows []row.Row, lim part.Limits) (*blob.Memory, []part.Written) {
-	tb.Helper()
-	store := blob.NewMemory()
-	w := partwriter.New(context.Background(), store, partwriter.Options{
-		Dataset: parttest.Dataset, Batch: parttest.Batch, Prefix: lake.AnyPrefix, TempDir: tb.TempDir(), Limits: lim,
-	})
-	return store, parttest.Write(tb, w, rows)
-}
-
-// smallPart is a part of a few rows with all kinds of pages.
-func smallPart(tb testing.TB) (*blob.Memory, part.Written, []byte) {
-	store, parts := writeParts(tb, parttest.Rows(23, 12, parttest.SomeNull), part.Limits{PageRows: 5})
-	return store, parts[0], parttest.Bytes(tb, store, parts[0])
-}
-
 // encodings are the encoded forms of blocks, which are equal if the blocks are.
-func encodings(blocks []part.PageIndexBlock) (out [][]byte) {
+func encodings(blocks []PageIndexBlock) (out [][]byte) {
 	for i := range blocks {
 		out = append(out, blocks[i].Append(nil))
 	}
@@ -44,11 +20,11 @@ func encodings(blocks []part.PageIndexBlock) (out [][]byte) {
 }
 
 func TestBuildPageIndexFindsWhatWasWritten(t *testing.T) {
-	for _, tc := range parttest.Cases() {
+	for _, tc := range writerCases() {
 		store, parts := writeParts(t, tc.Rows, tc.Limits)
 		for _, p := range parts {
-			data := parttest.Bytes(t, store, p)
-			blocks, err := part.BuildPageIndex(bytes.NewReader(data), int64(len(data)), p.Part.Key)
+			data := partBytes(t, store, p)
+			blocks, err := BuildPageIndex(bytes.NewReader(data), int64(len(data)), p.Part.Key)
 			if err != nil {
 				t.Fatalf("%s: %v", tc.Name, err)
 			}
@@ -57,7 +33,7 @@ func TestBuildPageIndexFindsWhatWasWritten(t *testing.T) {
 			}
 			var rows int64
 			for i := range blocks {
-				if blocks[i].Pages() > part.PageIndexPages {
+				if blocks[i].Pages() > PageIndexPages {
 					t.Errorf("%s: block of %d pages", tc.Name, blocks[i].Pages())
 				}
 				rows += blocks[i].Rows()
@@ -72,11 +48,11 @@ func TestBuildPageIndexFindsWhatWasWritten(t *testing.T) {
 func TestTruncatedPartsAreRejected(t *testing.T) {
 	_, _, data := smallPart(t)
 	for n := range data {
-		_, err := part.BuildPageIndex(bytes.NewReader(data[:n]), int64(n), "part")
+		_, err := BuildPageIndex(bytes.NewReader(data[:n]), int64(n), "part")
 		if !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("%d of %d bytes: %v", n, len(data), err)
 		}
-		if _, err := part.BuildPageIndex(bytes.NewReader(data[:n]), int64(len(data)), "part"); err == nil {
+		if _, err := BuildPageIndex(bytes.NewReader(data[:n]), int64(len(data)), "part"); err == nil {
 			t.Fatalf("%d of %d bytes read as all", n, len(data))
 		}
 	}
@@ -84,12 +60,12 @@ func TestTruncatedPartsAreRejected(t *testing.T) {
 
 func FuzzBuildPageIndex(f *testing.F) {
 	_, p, data := smallPart(f)
-	end := p.Blocks[0].PageOffset(part.Column(part.NumColumns-1), p.Blocks[0].Pages())
+	end := p.Blocks[0].PageOffset(Column(NumColumns-1), p.Blocks[0].Pages())
 	f.Add(data[end:])
 	pages := data[:end]
 	f.Fuzz(func(t *testing.T, tail []byte) {
 		file := slices.Concat(pages, tail)
-		_, err := part.BuildPageIndex(bytes.NewReader(file), int64(len(file)), "part")
+		_, err := BuildPageIndex(bytes.NewReader(file), int64(len(file)), "part")
 		if err != nil && !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatal(err)
 		}
@@ -97,13 +73,13 @@ func FuzzBuildPageIndex(f *testing.F) {
 }
 
 func TestPageIndexBlockRoundTrip(t *testing.T) {
-	for _, tc := range parttest.Cases() {
+	for _, tc := range writerCases() {
 		_, parts := writeParts(t, tc.Rows, tc.Limits)
 		for _, p := range parts {
 			for i := range p.Blocks {
 				b := &p.Blocks[i]
 				data := b.Append([]byte("before"))[len("before"):]
-				got, err := part.DecodePageIndexBlock(data, "parts.idx")
+				got, err := DecodePageIndexBlock(data, "parts.idx")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -119,11 +95,11 @@ func TestPageIndexBlockTruncatedOrLonger(t *testing.T) {
 	_, p, _ := smallPart(t)
 	data := p.Blocks[0].Append(nil)
 	for n := range data {
-		if _, err := part.DecodePageIndexBlock(data[:n], "parts.idx"); !errors.Is(err, codec.ErrCorrupt) {
+		if _, err := DecodePageIndexBlock(data[:n], "parts.idx"); !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("%d of %d bytes: %v", n, len(data), err)
 		}
 	}
-	if _, err := part.DecodePageIndexBlock(append(data, 0), "parts.idx"); !errors.Is(err, codec.ErrCorrupt) {
+	if _, err := DecodePageIndexBlock(append(data, 0), "parts.idx"); !errors.Is(err, codec.ErrCorrupt) {
 		t.Errorf("a byte more: %v", err)
 	}
 }
@@ -132,7 +108,7 @@ func FuzzDecodePageIndexBlock(f *testing.F) {
 	_, p, _ := smallPart(f)
 	f.Add(p.Blocks[0].Append(nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		b, err := part.DecodePageIndexBlock(data, "parts.idx")
+		b, err := DecodePageIndexBlock(data, "parts.idx")
 		if err != nil {
 			if !errors.Is(err, codec.ErrCorrupt) {
 				t.Fatal(err)
@@ -142,7 +118,7 @@ func FuzzDecodePageIndexBlock(f *testing.F) {
 		if again := b.Append(nil); !bytes.Equal(again, data) {
 			t.Fatalf("%x decodes to what encodes as %x", data, again)
 		}
-		plan, err := partreader.NewPlan(b, b.FirstRow, b.Rows(), parttest.AllColumns...)
+		plan, err := NewPlan(b, b.FirstRow, b.Rows(), allColumns...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,13 +133,13 @@ func FuzzDecodePageIndexBlock(f *testing.F) {
 // No truncation of a page header is read.
 func TestTruncatedPageHeadersAreRejected(t *testing.T) {
 	body := make([]byte, 300)
-	raw := parttest.Page(part.PageHeader{Uncompressed: 300}, 75, part.EncodingPlain, body)
-	h, err := part.ReadPageHeader(raw, part.ColDatasetID, 75, "part")
+	raw := testPage(PageHeader{Uncompressed: 300}, 75, EncodingPlain, body)
+	h, err := ReadPageHeader(raw, ColDatasetID, 75, "part")
 	if err != nil || h.Size != len(raw)-300 {
 		t.Fatal(h, err)
 	}
 	for n := range h.Size {
-		if _, err := part.ReadPageHeader(raw[:n], part.ColDatasetID, 75, "part"); !errors.Is(err, codec.ErrCorrupt) {
+		if _, err := ReadPageHeader(raw[:n], ColDatasetID, 75, "part"); !errors.Is(err, codec.ErrCorrupt) {
 			t.Fatalf("%d bytes of a header: %v", n, err)
 		}
 	}

@@ -1,8 +1,3 @@
-// Package row holds what the packages that sort rows and those that write them share: a row, its
-// sort key, its suffix (the fields after the path), and the Sink that takes rows in order.
-// Comparing two keys as bytes compares the rows field by field; docs/formats/run.md describes the
-// bytes. Package rowsort makes and merges keys and passes rows on; partwriter and the counters of
-// package ingest are Sinks.
 package row
 
 import (

@@ -1,4 +1,4 @@
-package row_test
+package row
 
 import (
 	"bytes"
@@ -9,13 +9,11 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/row/rowtest"
 )
 
 func TestKeysSortLikeRows(t *testing.T) {
-	m := rowtest.NewMaker(1)
-	rows := make([]row.Row, 400)
+	m := newRowMaker(1)
+	rows := make([]Row, 400)
 	keys := make([][]byte, len(rows))
 	for i := range rows {
 		rows[i] = m.Row()
@@ -23,7 +21,7 @@ func TestKeysSortLikeRows(t *testing.T) {
 	}
 	for i, a := range rows {
 		for j, b := range rows {
-			if want, got := rowtest.CompareRows(a, b), bytes.Compare(keys[i], keys[j]); want != got {
+			if want, got := compareRows(a, b), bytes.Compare(keys[i], keys[j]); want != got {
 				t.Fatalf("%+v and %+v compare as %d, their keys as %d", a, b, want, got)
 			}
 		}
@@ -31,16 +29,16 @@ func TestKeysSortLikeRows(t *testing.T) {
 }
 
 // parse returns the row of a key without a previous one.
-func parse(key []byte) (row.Row, error) {
-	var k row.Key
+func parse(key []byte) (Row, error) {
+	var k Key
 	if err := k.Next(key); err != nil {
-		return row.Row{}, err
+		return Row{}, err
 	}
 	return k.Row(), nil
 }
 
 func TestKeyRoundTrip(t *testing.T) {
-	m := rowtest.NewMaker(2)
+	m := newRowMaker(2)
 	for range 5000 {
 		want := m.Row()
 		key := want.AppendKey([]byte("before"))[len("before"):]
@@ -56,13 +54,13 @@ func TestKeyRoundTrip(t *testing.T) {
 
 // A step keeps the fields that it does not parse again.
 func TestStepsOverSortedKeys(t *testing.T) {
-	m := rowtest.NewMaker(4)
-	rows := make([]row.Row, 20_000)
+	m := newRowMaker(4)
+	rows := make([]Row, 20_000)
 	for i := range rows {
 		rows[i] = m.Row()
 	}
-	slices.SortFunc(rows, rowtest.CompareRows)
-	var k row.Key
+	slices.SortFunc(rows, compareRows)
+	var k Key
 	for i, want := range rows {
 		if err := k.Next(want.AppendKey(nil)); err != nil {
 			t.Fatalf("%+v: %v", want, err)
@@ -70,13 +68,13 @@ func TestStepsOverSortedKeys(t *testing.T) {
 		if diff := gocmp.Diff(want, k.Row()); diff != "" {
 			t.Fatalf("row %d differs: %s", i, diff)
 		}
-		if same := i > 0 && rowtest.Record(want) == rowtest.Record(rows[i-1]); same != k.SameRecord() {
+		if same := i > 0 && recordOf(want) == recordOf(rows[i-1]); same != k.SameRecord() {
 			t.Fatalf("%+v after %+v: SameRecord is %v, want %v", want, rows[i-1], k.SameRecord(), same)
 		}
 	}
 	for i, r := range rows {
-		if j := m.Rng.IntN(len(rows)); rowtest.CompareRows(r, rows[j]) > 0 {
-			var k row.Key
+		if j := m.Rng.IntN(len(rows)); compareRows(r, rows[j]) > 0 {
+			var k Key
 			if err := k.Next(r.AppendKey(nil)); err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +89,7 @@ func TestStepsOverSortedKeys(t *testing.T) {
 }
 
 func TestTruncatedKeyIsCorruptOrHasAShorterRawURL(t *testing.T) {
-	r := row.Row{Domain: "example.org", Host: "www.example.org", PathQuery: "/a", Scheme: "https", Port: 8080,
+	r := Row{Domain: "example.org", Host: "www.example.org", PathQuery: "/a", Scheme: "https", Port: 8080,
 		TS: 5, HasTS: true, Size: 6, HasSize: true, Extras: "{}", RawURL: "raw"}
 	key := r.AppendKey(nil)
 	record := len(key) - len(r.RawURL)
@@ -111,14 +109,14 @@ func TestTruncatedKeyIsCorruptOrHasAShorterRawURL(t *testing.T) {
 
 // FuzzKey steps over two keys and compares the second with parsing it alone.
 func FuzzKey(f *testing.F) {
-	m := rowtest.NewMaker(3)
+	m := newRowMaker(3)
 	for range 20 {
 		a, b := m.Row(), m.Row()
 		f.Add(a.AppendKey(nil), b.AppendKey(nil))
 	}
 	f.Add([]byte("a\x00b\x00/\x00http\x00\x02"), []byte("a\x00b\x00/\x00http\x00\x02"))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		var k row.Key
+		var k Key
 		if err := k.Next(a); err != nil {
 			if !errors.Is(err, codec.ErrCorrupt) {
 				t.Fatal(err)
@@ -129,7 +127,7 @@ func FuzzKey(f *testing.F) {
 		if again := first.AppendKey(nil); !bytes.Equal(again, a) {
 			t.Fatalf("the row of key %q has key %q", a, again)
 		}
-		record := rowtest.Record(first)
+		record := recordOf(first)
 		same := bytes.HasPrefix(b, record.AppendKey(nil))
 		err := k.Next(b)
 		alone, aloneErr := parse(b)

@@ -17,7 +17,7 @@ var (
 	ErrOrder = errors.New("row is not after the one before")
 )
 
-// Sink takes rows in ascending order; partwriter.Writer is one. Arguments are valid during the
+// Sink takes rows in ascending order; part.Writer is one. Arguments are valid during the
 // call.
 type Sink interface {
 	// Rows takes the next hosts and all their rows, in the order of the hosts. Hosts ascend by

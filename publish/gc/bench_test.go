@@ -11,8 +11,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
@@ -159,14 +158,14 @@ func TestCompactedLifeIsAsSmallAsAFreshLake(t *testing.T) {
 		case 1:
 			testlake.Ingest(t, used, "crawl", batch(d), day(d+1000, urls))
 		case 2:
-			testlake.Retire(t, used, manifest.BatchName{DatasetID: 1, Batch: batch(d)})
+			testlake.Retire(t, used, catalog.BatchName{DatasetID: 1, Batch: batch(d)})
 		}
 		if n := d / 10; d%10 == 5 && n < len(hidden) {
-			target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, hidden[n])
+			target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, hidden[n])
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := takedown.Rule{ID: takedown.NewID(time.Now()), Target: target, Reason: "test", Created: time.Now().UTC().Truncate(time.Second)}
+			r := catalog.Takedown{ID: catalog.NewTakedownID(time.Now()), Target: target, Reason: "test", Created: time.Now().UTC().Truncate(time.Second)}
 			if _, err := suppress.Add(t.Context(), used, r, suppress.Options{}); err != nil {
 				t.Fatal(err)
 			}

@@ -2,7 +2,7 @@
 // which neither a kept version nor the registry, a publish that is under way or a server refers.
 //
 // A collection has three steps. It drops the versions beyond the newest ones from the manifest. It
-// lists all objects and writes down those that nothing refers to (package trash). And it deletes
+// lists all objects and writes down those that nothing refers to (package lease). And it deletes
 // what was written down at least the time of grace ago, by this or an earlier collection, and is
 // still not referred to. Package trash says why no object is deleted that a writer has just begun
 // to refer to.
@@ -26,11 +26,9 @@ import (
 
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/lease"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/trash"
 )
 
 const (
@@ -69,7 +67,7 @@ type Options struct {
 	DryRun bool
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Timeout is that of sweeps, see trash.Begin. 0 is for trash.DefaultTimeout.
+	// Timeout is that of sweeps, see lease.BeginSweep. 0 is for the default of 45 minutes.
 	Timeout time.Duration
 	// Progress is called now and then, nil for nobody.
 	Progress func(Progress)
@@ -171,8 +169,8 @@ func Collect(ctx context.Context, store blob.Store, opt Options) (Result, error)
 	c := &collection{ctx: ctx, store: store, opt: opt, now: opt.Now()}
 	c.out = Result{DryRun: opt.DryRun, Dropped: []string{}, Found: Amounts{}, Deleted: Amounts{}}
 	err := c.run()
-	if errors.Is(err, manifest.ErrNoVersion) {
-		if err = manifest.CheckPresent(ctx, store); err == nil {
+	if errors.Is(err, catalog.ErrNoVersion) {
+		if err = catalog.CheckManifestPresent(ctx, store); err == nil {
 			c.out.Nothing = true
 		}
 	}
@@ -186,7 +184,7 @@ func Collect(ctx context.Context, store blob.Store, opt Options) (Result, error)
 }
 
 func (c *collection) run() error {
-	if err := trash.CheckFormat(c.ctx, c.store); err != nil {
+	if err := lease.CheckSweepFormat(c.ctx, c.store); err != nil {
 		return err
 	}
 	c.opt.Progress(Progress{Step: "drop"})
@@ -211,13 +209,13 @@ func (c *collection) run() error {
 // drop drops expired versions, and returns the manifest without them. If it has dropped any, it
 // returns what the others refer to, too: that is read before, so that an object that this program
 // does not understand ends the collection before it has changed anything.
-func (c *collection) drop() (m *manifest.Manifest, refs *references, err error) {
-	if m, _, err = manifest.Read(c.ctx, c.store); err != nil {
+func (c *collection) drop() (m *catalog.Manifest, refs *references, err error) {
+	if m, _, err = catalog.ReadManifest(c.ctx, c.store); err != nil {
 		return nil, nil, err
 	}
 	expired := m.Expired(c.opt.Keep)
 	left := *m
-	left.Versions = slices.DeleteFunc(slices.Clone(m.Versions), func(v manifest.VersionRef) bool { return slices.Contains(expired, v) })
+	left.Versions = slices.DeleteFunc(slices.Clone(m.Versions), func(v catalog.VersionRef) bool { return slices.Contains(expired, v) })
 	if c.opt.DryRun {
 		m = &left
 	} else if len(expired) > 0 {
@@ -235,7 +233,7 @@ func (c *collection) drop() (m *manifest.Manifest, refs *references, err error) 
 		if err := c.renewGrace(expired); err != nil {
 			return nil, nil, err
 		}
-		if expired, m, err = manifest.DropExpired(c.ctx, c.store, c.opt.Keep); err != nil {
+		if expired, m, err = catalog.DropExpired(c.ctx, c.store, c.opt.Keep); err != nil {
 			return nil, nil, err
 		}
 		if !slices.Equal(m.Versions, left.Versions) {
@@ -255,8 +253,8 @@ func (c *collection) drop() (m *manifest.Manifest, refs *references, err error) 
 }
 
 // renewGrace removes from all lists what versions refer to that are about to be dropped.
-func (c *collection) renewGrace(expired []manifest.VersionRef) error {
-	lists, err := trash.Lists(c.ctx, c.store)
+func (c *collection) renewGrace(expired []catalog.VersionRef) error {
+	lists, err := lease.TrashLists(c.ctx, c.store)
 	if err != nil || len(lists) == 0 {
 		return err
 	}
@@ -272,7 +270,7 @@ func (c *collection) renewGrace(expired []manifest.VersionRef) error {
 		if err != nil {
 			return err
 		}
-		var left []trash.Object
+		var left []lease.TrashObject
 		for _, o := range l.Objects {
 			p, ok := parse(o.Key)
 			has := false
@@ -288,7 +286,7 @@ func (c *collection) renewGrace(expired []manifest.VersionRef) error {
 		if len(left) == len(l.Objects) {
 			continue
 		}
-		if _, err := trash.Write(c.ctx, c.store, l.Created, each(left)); err != nil {
+		if _, err := lease.WriteTrash(c.ctx, c.store, l.Created, each(left)); err != nil {
 			return err
 		}
 		if err := c.store.Delete(c.ctx, ref.Key); err != nil {
@@ -299,7 +297,7 @@ func (c *collection) renewGrace(expired []manifest.VersionRef) error {
 }
 
 // references reads what must not be deleted.
-func (c *collection) references(m *manifest.Manifest) (*references, error) {
+func (c *collection) references(m *catalog.Manifest) (*references, error) {
 	held, err := c.held(m)
 	if err != nil {
 		return nil, err
@@ -309,7 +307,7 @@ func (c *collection) references(m *manifest.Manifest) (*references, error) {
 
 // held returns the versions that servers hold although the manifest lists them no longer. A lease
 // that cannot be read may hold any version, so it is an error.
-func (c *collection) held(m *manifest.Manifest) (held []string, err error) {
+func (c *collection) held(m *catalog.Manifest) (held []string, err error) {
 	leases, err := lease.All(c.ctx, c.store)
 	if err != nil {
 		return nil, err
@@ -325,7 +323,7 @@ func (c *collection) held(m *manifest.Manifest) (held []string, err error) {
 			continue
 		}
 		for _, id := range l.Versions {
-			if slices.ContainsFunc(m.Versions, func(v manifest.VersionRef) bool { return v.ID == id }) {
+			if slices.ContainsFunc(m.Versions, func(v catalog.VersionRef) bool { return v.ID == id }) {
 				continue
 			}
 			held = append(held, id)
@@ -378,16 +376,16 @@ func (c *collection) mark(refs *references) error {
 		return nil
 	}
 	slices.SortStableFunc(l.found, func(a, b garbage) int { return cmp.Compare(a.kind, b.kind) })
-	objects := make([]trash.Object, len(l.found))
+	objects := make([]lease.TrashObject, len(l.found))
 	for i := range l.found {
-		objects[i] = l.found[i].Object
+		objects[i] = l.found[i].TrashObject
 	}
-	_, err = trash.Write(c.ctx, c.store, c.now, each(objects))
+	_, err = lease.WriteTrash(c.ctx, c.store, c.now, each(objects))
 	return err
 }
 
-func each(all []trash.Object) func(yield func(trash.Object, error) bool) {
-	return func(yield func(trash.Object, error) bool) {
+func each(all []lease.TrashObject) func(yield func(lease.TrashObject, error) bool) {
+	return func(yield func(lease.TrashObject, error) bool) {
 		for _, o := range all {
 			if !yield(o, nil) {
 				return
@@ -398,16 +396,16 @@ func each(all []trash.Object) func(yield func(trash.Object, error) bool) {
 
 // read reads a list. It is empty if another collection is done with it, and if it is damaged: what
 // it named is found again.
-func (c *collection) read(ref trash.Ref) (*trash.List, error) {
+func (c *collection) read(ref lease.TrashRef) (*lease.TrashList, error) {
 	l, err := ref.Read(c.ctx, c.store)
 	if errors.Is(err, blob.ErrNotExist) {
-		return &trash.List{}, nil
+		return &lease.TrashList{}, nil
 	}
 	if errors.Is(err, codec.ErrCorrupt) {
 		if err = nil; !c.opt.DryRun {
 			err = c.store.Delete(c.ctx, ref.Key)
 		}
-		return &trash.List{}, err
+		return &lease.TrashList{}, err
 	}
 	return l, err
 }
@@ -415,7 +413,7 @@ func (c *collection) read(ref trash.Ref) (*trash.List, error) {
 // known returns hashes of the keys that are written down.
 func (c *collection) known() (map[uint64]bool, error) {
 	known := map[uint64]bool{}
-	lists, err := trash.Lists(c.ctx, c.store)
+	lists, err := lease.TrashLists(c.ctx, c.store)
 	if err != nil {
 		return nil, err
 	}
@@ -444,12 +442,12 @@ func (c *collection) grace(refs *references, o object) time.Duration {
 
 // due reports whether the time of grace of an object of a list has passed. By a clock that was set
 // back it has not.
-func (c *collection) due(refs *references, l trash.Ref, o object) bool {
+func (c *collection) due(refs *references, l lease.TrashRef, o object) bool {
 	return c.now.Sub(l.Created) >= c.grace(refs, o)
 }
 
 // wait counts an object that stays until then.
-func (c *collection) wait(o trash.Object, until time.Time) {
+func (c *collection) wait(o lease.TrashObject, until time.Time) {
 	c.out.Waiting.add(o.Bytes)
 	if c.out.Next == nil || until.Before(*c.out.Next) {
 		c.out.Next = &until
@@ -459,11 +457,11 @@ func (c *collection) wait(o trash.Object, until time.Time) {
 // sweep deletes what was written down long enough ago. Refs are for a dry run; else they are read
 // again.
 func (c *collection) sweep(refs *references) error {
-	lists, err := trash.Lists(c.ctx, c.store)
+	lists, err := lease.TrashLists(c.ctx, c.store)
 	if err != nil {
 		return err
 	}
-	var due []trash.Ref
+	var due []lease.TrashRef
 	for _, ref := range lists {
 		l, err := c.read(ref)
 		if err != nil {
@@ -492,13 +490,13 @@ func (c *collection) sweep(refs *references) error {
 }
 
 // sweepOnce deletes for about sweepTime, and returns the lists that are left.
-func (c *collection) sweepOnce(due []trash.Ref, refs *references) (left []trash.Ref, err error) {
-	var s *trash.Sweep
+func (c *collection) sweepOnce(due []lease.TrashRef, refs *references) (left []lease.TrashRef, err error) {
+	var s *lease.Sweep
 	if !c.opt.DryRun {
 		if err := c.awaitLast(); err != nil {
 			return nil, err
 		}
-		if s, err = trash.Begin(c.ctx, c.store, c.opt.Timeout); err != nil {
+		if s, err = lease.BeginSweep(c.ctx, c.store, c.opt.Timeout); err != nil {
 			return nil, err
 		}
 		defer func() {
@@ -524,26 +522,23 @@ func (c *collection) sweepOnce(due []trash.Ref, refs *references) (left []trash.
 
 // awaitLast waits until the last sweep has ended, also if its document is lost.
 func (c *collection) awaitLast() error {
-	m, _, err := manifest.Read(c.ctx, c.store)
+	m, _, err := catalog.ReadManifest(c.ctx, c.store)
 	if err != nil {
 		return err
 	}
-	return trash.Await(c.ctx, c.store, m.Swept)
+	return lease.AwaitSweep(c.ctx, c.store, m.Swept)
 }
 
 // announced announces a sweep to all writers, and returns the references that they have written
 // before. All that comes later waits.
 func (c *collection) announced(epoch uint64) (*references, error) {
-	if err := manifest.Announce(c.ctx, c.store, epoch); err != nil {
-		return nil, err
-	}
-	if err := registry.Announce(c.ctx, c.store, epoch); err != nil {
+	if err := catalog.Announce(c.ctx, c.store, epoch); err != nil {
 		return nil, err
 	}
 	if err := numbers.Announce(c.ctx, c.store, epoch); err != nil {
 		return nil, err
 	}
-	m, _, err := manifest.Read(c.ctx, c.store)
+	m, _, err := catalog.ReadManifest(c.ctx, c.store)
 	if err != nil {
 		return nil, err
 	}
@@ -551,13 +546,13 @@ func (c *collection) announced(epoch uint64) (*references, error) {
 }
 
 // sweepList deletes what a list names, and then the list. S is nil in a dry run.
-func (c *collection) sweepList(s *trash.Sweep, refs *references, ref trash.Ref) error {
+func (c *collection) sweepList(s *lease.Sweep, refs *references, ref lease.TrashRef) error {
 	l, err := c.read(ref)
 	if err != nil {
 		return err
 	}
 	var keys []string
-	var sizes []trash.Object
+	var sizes []lease.TrashObject
 	flush := func() error {
 		if s != nil && len(keys) > 0 {
 			if err := s.Delete(c.ctx, keys...); err != nil {
@@ -572,7 +567,7 @@ func (c *collection) sweepList(s *trash.Sweep, refs *references, ref trash.Ref) 
 		c.opt.Progress(Progress{Step: "sweep", Objects: c.out.Deleted.Total().Objects})
 		return nil
 	}
-	var early []trash.Object
+	var early []lease.TrashObject
 	for _, o := range l.Objects {
 		p, ok := parse(o.Key)
 		if !ok {
@@ -602,14 +597,14 @@ func (c *collection) sweepList(s *trash.Sweep, refs *references, ref trash.Ref) 
 		return err
 	}
 	if len(early) > 0 {
-		if _, err := trash.Write(c.ctx, c.store, ref.Created, each(early)); err != nil {
+		if _, err := lease.WriteTrash(c.ctx, c.store, ref.Created, each(early)); err != nil {
 			return err
 		}
 	}
 	return c.store.Delete(c.ctx, ref.Key)
 }
 
-func kindOf(o trash.Object) Kind {
+func kindOf(o lease.TrashObject) Kind {
 	p, _ := parse(o.Key)
 	return p.kind
 }

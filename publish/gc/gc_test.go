@@ -19,12 +19,10 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/lease"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/trash"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
 	"github.com/urlake/urlake/publish/lakecheck"
@@ -254,7 +252,7 @@ func TestProbesOfTheDead(t *testing.T) {
 	want := used(t, store)
 	clock := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	put := func(name string) string {
-		key := manifest.ProbeRoot + name
+		key := catalog.ProbeRoot + name
 		if _, err := store.Put(t.Context(), key, []byte("other"), blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +323,7 @@ func TestKeptVersionsAnswer(t *testing.T) {
 		versions = append(versions, testlake.Publish(t, store).Version)
 		want = append(want, urls(t, store, ""))
 	}
-	if _, _, err := manifest.SetTag(t.Context(), store, "paper", versions[1], false); err != nil {
+	if _, _, err := catalog.SetTag(t.Context(), store, "paper", versions[1], false); err != nil {
 		t.Fatal(err)
 	}
 	res := collect(t, store, gc.Options{Keep: 2})
@@ -338,7 +336,7 @@ func TestKeptVersionsAnswer(t *testing.T) {
 		}
 	}
 	sound(t, store)
-	if _, err := manifest.RemoveTag(t.Context(), store, "paper"); err != nil {
+	if _, err := catalog.RemoveTag(t.Context(), store, "paper"); err != nil {
 		t.Fatal(err)
 	}
 	if res := collect(t, store, gc.Options{Keep: 2}); !slices.Equal(res.Dropped, versions[1:2]) || res.Deleted.Total().Objects == 0 {
@@ -444,7 +442,7 @@ func TestCollectionDiesAnywhere(t *testing.T) {
 	opt.Timeout = 200 * time.Millisecond // the next one waits for so long
 	// A slow machine may not keep such a short timeout.
 	late := func(err error) bool {
-		return errors.Is(err, trash.ErrLost) || errors.Is(err, context.DeadlineExceeded)
+		return errors.Is(err, lease.ErrSweepLost) || errors.Is(err, context.DeadlineExceeded)
 	}
 	stride := testenv.Every(6)
 	for n, points := 0, 0; ; n, points = n+stride, points+1 {
@@ -496,7 +494,7 @@ func TestDamageDeletesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		document := strings.HasPrefix(info.Key, "index/versions/") || strings.HasPrefix(info.Key, "index/pieces/") ||
-			strings.HasPrefix(info.Key, "registry/") && info.Key != registry.CopyKey || info.Key == manifest.Key
+			strings.HasPrefix(info.Key, "registry/") && info.Key != catalog.RegistryCopyKey || info.Key == catalog.ManifestKey
 		if !document {
 			continue
 		}
@@ -542,10 +540,10 @@ func TestLostPiecesOfAnEarlierVersion(t *testing.T) {
 	testlake.Ingest(t, prepared, "alpha", "b1", records("one", 20))
 	testlake.Ingest(t, prepared, "alpha", "b2", records("two", 20))
 	first := testlake.Publish(t, prepared).Version
-	if _, _, err := manifest.SetTag(t.Context(), prepared, "paper", first, false); err != nil {
+	if _, _, err := catalog.SetTag(t.Context(), prepared, "paper", first, false); err != nil {
 		t.Fatal(err)
 	}
-	pieces := objects(t, prepared, manifest.PiecesRoot)
+	pieces := objects(t, prepared, catalog.VersionPiecesRoot)
 	for _, v := range []string{"three", "four"} {
 		testlake.Replace(t, prepared, "alpha", "b3", records(v, 20))
 		testlake.Publish(t, prepared)
@@ -553,11 +551,11 @@ func TestLostPiecesOfAnEarlierVersion(t *testing.T) {
 	want := urls(t, prepared, "")
 	newest := blob.NewMemory()
 	blobtest.Copy(t, prepared, newest)
-	if _, err := manifest.RemoveTag(t.Context(), newest, "paper"); err != nil {
+	if _, err := catalog.RemoveTag(t.Context(), newest, "paper"); err != nil {
 		t.Fatal(err)
 	}
 	collect(t, newest, gc.Options{Keep: 1})
-	kept := objects(t, newest, manifest.PiecesRoot)
+	kept := objects(t, newest, catalog.VersionPiecesRoot)
 	sane := blob.NewMemory()
 	blobtest.Copy(t, prepared, sane)
 	collect(t, sane, gc.Options{Keep: 1})
@@ -600,10 +598,10 @@ func TestLakeWithoutAVersion(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 	testlake.Publish(t, store)
-	if err := store.Delete(t.Context(), manifest.Key); err != nil {
+	if err := store.Delete(t.Context(), catalog.ManifestKey); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := gc.Collect(t.Context(), store, now()); err == nil || !strings.Contains(err.Error(), manifest.Key) {
+	if _, err := gc.Collect(t.Context(), store, now()); err == nil || !strings.Contains(err.Error(), catalog.ManifestKey) {
 		t.Errorf("without the manifest: %v", err)
 	}
 }
@@ -641,7 +639,7 @@ func TestStoppedCollectionDeletesNothing(t *testing.T) {
 		deletes := make(chan struct{})
 		once := sync.Once{}
 		hold := &turns{store, func(ctx context.Context, op, key string) error {
-			if op == "delete" || op == "put" && key == trash.SweepKey && isClosed(deletes) {
+			if op == "delete" || op == "put" && key == lease.SweepKey && isClosed(deletes) {
 				once.Do(func() { close(deletes) })
 				<-ctx.Done()
 				return ctx.Err()
@@ -687,7 +685,7 @@ func TestTwoCollectionsAtOnce(t *testing.T) {
 		}()
 	}
 	for range 4 {
-		if err := <-errs; err != nil && !errors.Is(err, trash.ErrOpen) {
+		if err := <-errs; err != nil && !errors.Is(err, lease.ErrSweepOpen) {
 			t.Error(err)
 		}
 	}
@@ -733,11 +731,11 @@ func TestLeasesHoldVersions(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	// Damage to what it holds stops no collection.
-	state, err := manifest.Recover(t.Context(), store)
+	state, err := catalog.Recover(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	heldPieces := objects(t, store, manifest.PiecesRoot)
+	heldPieces := objects(t, store, catalog.VersionPiecesRoot)
 	for key, err := range state.Current.PieceNames(t.Context()) {
 		if err != nil {
 			t.Fatal(err)

@@ -13,9 +13,8 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/catalog"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
@@ -129,7 +128,7 @@ func (a *actor) before(ctx context.Context, op, key string) error {
 	a.mu.Lock()
 	n := a.ops
 	a.ops++
-	if op == "get" && key == trash.SweepKey {
+	if op == "get" && key == lease.SweepKey {
 		if a.polls++; a.polls == 4 {
 			close(a.waits)
 		}
@@ -221,17 +220,17 @@ func TestEveryInterleavingOfADroppingCompactionAndACollection(t *testing.T) {
 		testlake.Ingest(t, prepared, dataset, "b1", records("x", 9))
 	}
 	testlake.Publish(t, prepared)
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "site3.test")
+	target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, "site3.test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := takedown.Rule{ID: "20261120-0123456789", Target: target, Reason: "test", Created: time.Unix(1_800_000_000, 0).UTC()}
+	rule := catalog.Takedown{ID: "20261120-0123456789", Target: target, Reason: "test", Created: time.Unix(1_800_000_000, 0).UTC()}
 	if _, err := suppress.Add(t.Context(), prepared, rule, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	// A compaction that died before its commit has written all of it.
 	dead := blobtest.NewFaulty(prepared)
-	dead.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == manifest.Key }})
+	dead.Inject(blobtest.Fault{Op: blob.OpPut, Key: func(key string) bool { return key == catalog.ManifestKey }})
 	if err := compact(dead); err == nil {
 		t.Fatal("the compaction did not stop")
 	}
@@ -245,7 +244,7 @@ func TestEveryInterleavingOfARestorationAndACollection(t *testing.T) {
 	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
 	testlake.Ingest(t, prepared, "alpha", "b2", records("y", 9))
 	testlake.Publish(t, prepared)
-	testlake.Retire(t, prepared, manifest.BatchName{DatasetID: 1, Batch: "b1"})
+	testlake.Retire(t, prepared, catalog.BatchName{DatasetID: 1, Batch: "b1"})
 	testlake.Publish(t, prepared)
 	temp, back, lost := t.TempDir(), 0, 0
 	interleave(t, prepared, somePairs, func(store blob.Store) error {
@@ -279,11 +278,11 @@ func TestEveryInterleavingOfATakedownAndACollection(t *testing.T) {
 	prepared := blob.NewMemory()
 	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, prepared)
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Prefix, "site3.test/x/1")
+	target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.PrefixTarget, "site3.test/x/1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rule := takedown.Rule{ID: "20261120-0123456789", Target: target, Reason: "test", Created: time.Unix(1_800_000_000, 0).UTC()}
+	rule := catalog.Takedown{ID: "20261120-0123456789", Target: target, Reason: "test", Created: time.Unix(1_800_000_000, 0).UTC()}
 	add := func(store blob.Store) error {
 		_, err := suppress.Add(context.Background(), store, rule, suppress.Options{})
 		return err
@@ -306,7 +305,7 @@ func TestEveryInterleavingOfARestorationFromAUnion(t *testing.T) {
 		testlake.Publish(t, prepared)
 	}
 	compacted(t, prepared)
-	testlake.Retire(t, prepared, manifest.BatchName{DatasetID: 1, Batch: "b1"})
+	testlake.Retire(t, prepared, catalog.BatchName{DatasetID: 1, Batch: "b1"})
 	testlake.Publish(t, prepared)
 	back, lost := 0, 0
 	interleave(t, prepared, somePairs/4, func(store blob.Store) error {

@@ -10,13 +10,9 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/lake/lease"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
 )
 
 // Kind is a kind of object that a collection deletes. Objects of other kinds stay.
@@ -71,10 +67,10 @@ var others = []struct {
 	form *regexp.Regexp
 	why  string
 }{
-	{"manifest", form(manifest.Key), "there is one, which is replaced"},
+	{"manifest", form(catalog.ManifestKey), "there is one, which is replaced"},
 	{"registry", form(lake.RegistryKey), "there is one, which is replaced"},
-	{"copy of the registry", form(registry.CopyKey), "there is one, which is replaced"},
-	{"what waits to be published", regexp.MustCompile("^" + pending.Root + `([0-9]+|many)/[0-9]{19}-[^/]+\.json$`), "publishes delete it"},
+	{"copy of the registry", form(catalog.RegistryCopyKey), "there is one, which is replaced"},
+	{"what waits to be published", regexp.MustCompile("^" + catalog.PendingRoot + `([0-9]+|many)/[0-9]{19}-[^/]+\.json$`), "publishes delete it"},
 	{"inputs of many datasets", form(many.TakenKey), "there is one, which is replaced"},
 	{"numbers of domain64", form(numbers.Key), "there is one, which is replaced"},
 	{
@@ -89,8 +85,8 @@ var others = []struct {
 	{"mark of the readers of datasets", form(access.MarkKey), "there is one, which does not change"},
 	{"tokens", form(access.TokensKey), "there is one, which is replaced; tokens that ended leave it after a while"},
 	{"leases", regexp.MustCompile("^" + lease.Root + `[^/]+\.json$`), "a collection removes those of dead holders when it ends"},
-	{"sweep", form(trash.SweepKey), "there is one, which is replaced"},
-	{"lists of garbage", regexp.MustCompile("^" + trash.Root + `lists/[^/]+\.json$`), "a collection deletes them with what they list"},
+	{"sweep", form(lease.SweepKey), "there is one, which is replaced"},
+	{"lists of garbage", regexp.MustCompile("^" + lease.TrashRoot + `lists/[^/]+\.json$`), "a collection deletes them with what they list"},
 	{"staging", regexp.MustCompile("^" + lake.StagingPrefix(".+")), "ingest.Sweep removes it, since only Temporal knows which runs are dead"},
 	{"last run of an ingest", regexp.MustCompile(`^staging/last-[0-9a-f]{32}\.json$`), "ingest.Sweep removes it with the run"},
 	{"time of the last removal of staging", regexp.MustCompile(`^staging/sweep\.json$`), "there is one, which is replaced"},
@@ -118,7 +114,7 @@ type object struct {
 	// name is the id of the version or segment, or the run of the report.
 	name string
 	// batch is that of a record, part, or of postings or rejects.
-	batch manifest.BatchName
+	batch catalog.BatchName
 }
 
 var (
@@ -135,7 +131,7 @@ func parse(key string) (o object, ok bool) {
 	switch {
 	case strings.HasPrefix(key, versionRoot):
 		id, found := strings.CutSuffix(key[len(versionRoot):], ".json")
-		return object{kind: Versions, name: id}, found && manifest.ValidVersionID(id)
+		return object{kind: Versions, name: id}, found && catalog.ValidVersionID(id)
 	case strings.HasPrefix(key, segmentRoot):
 		id, file, found := strings.Cut(key[len(segmentRoot):], "/")
 		o = object{kind: SegmentFiles, name: id}
@@ -143,10 +139,10 @@ func parse(key string) (o object, ok bool) {
 			o.kind = SegmentInfos
 		}
 		return o, found && segmentForm.MatchString(id)
-	case strings.HasPrefix(key, manifest.PiecesRoot):
-		return object{kind: VersionPieces}, pieceForm.MatchString(key[len(manifest.PiecesRoot):])
-	case strings.HasPrefix(key, registry.PiecesRoot):
-		return object{kind: RegistryPieces}, pieceForm.MatchString(key[len(registry.PiecesRoot):])
+	case strings.HasPrefix(key, catalog.VersionPiecesRoot):
+		return object{kind: VersionPieces}, pieceForm.MatchString(key[len(catalog.VersionPiecesRoot):])
+	case strings.HasPrefix(key, catalog.RegistryPiecesRoot):
+		return object{kind: RegistryPieces}, pieceForm.MatchString(key[len(catalog.RegistryPiecesRoot):])
 	case strings.HasPrefix(key, many.TakenRoot):
 		return object{kind: TakenPieces}, pieceForm.MatchString(key[len(many.TakenRoot):])
 	case strings.HasPrefix(key, numbers.PiecesRoot):
@@ -154,14 +150,14 @@ func parse(key string) (o object, ok bool) {
 	case strings.HasPrefix(key, many.ReportRoot):
 		run, ok := many.ReportRun(key)
 		return object{kind: Reports, name: run}, ok
-	case strings.HasPrefix(key, takedown.DocumentRoot):
-		return object{kind: Takedowns}, takedown.IsDocument(key)
-	case strings.HasPrefix(key, takedown.PiecesRoot):
-		return object{kind: TakedownPieces}, pieceForm.MatchString(key[len(takedown.PiecesRoot):])
+	case strings.HasPrefix(key, catalog.TakedownDocumentRoot):
+		return object{kind: Takedowns}, catalog.IsTakedownDocument(key)
+	case strings.HasPrefix(key, catalog.TakedownPiecesRoot):
+		return object{kind: TakedownPieces}, pieceForm.MatchString(key[len(catalog.TakedownPiecesRoot):])
 	case strings.HasPrefix(key, lake.DeletionRoot):
 		return object{kind: Deletions}, lake.IsDeletion(key)
-	case strings.HasPrefix(key, manifest.ProbeRoot):
-		_, ok := blob.ProbeBegan(key[len(manifest.ProbeRoot):])
+	case strings.HasPrefix(key, catalog.ProbeRoot):
+		_, ok := blob.ProbeBegan(key[len(catalog.ProbeRoot):])
 		return object{kind: Probes}, ok
 	}
 	for _, root := range []string{batchRoot, partRoot, rejectRoot} {

@@ -9,10 +9,8 @@ import (
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/publish/gc"
 )
 
@@ -21,22 +19,22 @@ func planted() map[string][]string {
 	digest := strings.Repeat("0123456789abcdef", 2)
 	piece := "01/" + digest
 	return map[string][]string{
-		"versions":                   {manifest.VersionKey("20200102T030405.678Z-01234567")},
+		"versions":                   {catalog.VersionKey("20200102T030405.678Z-01234567")},
 		"segments":                   {"index/segments/" + digest + "/segment.json"},
 		"segment files":              {"index/segments/" + digest + "/domains.idx", "index/segments/" + digest + "/built-by/x"},
-		"version pieces":             {manifest.PiecesRoot + piece},
-		"takedowns":                  {takedown.DocumentRoot + "000000000001-" + digest + ".json"},
-		"takedown pieces":            {takedown.PiecesRoot + piece},
+		"version pieces":             {catalog.VersionPiecesRoot + piece},
+		"takedowns":                  {catalog.TakedownDocumentRoot + "000000000001-" + digest + ".json"},
+		"takedown pieces":            {catalog.TakedownPiecesRoot + piece},
 		"deletion tables":            {lake.DeletionKey(digest, digest)},
 		"batch records":              {lake.BatchKey(77, "b", digest)},
 		"postings":                   {lake.PostingsKey(77, "b", digest)},
 		"rejects":                    {lake.RejectsKey(77, "b", digest)},
 		"parts":                      {lake.PartKey(77, "ab", "b", digest, 0)},
-		"registry pieces":            {registry.PiecesRoot + piece},
+		"registry pieces":            {catalog.RegistryPiecesRoot + piece},
 		"pieces of inputs":           {many.TakenRoot + piece},
 		"pieces of domain64 numbers": {numbers.PiecesRoot + piece},
 		"reports":                    {many.ReportPrefix("dead") + "000000.ndjson.zst"},
-		"probes":                     {manifest.ProbeRoot + "20260102T020404Z-ISW2VIDF2X4QIPLWQXTORRFUY5"},
+		"probes":                     {catalog.ProbeRoot + "20260102T020404Z-ISW2VIDF2X4QIPLWQXTORRFUY5"},
 	}
 }
 

@@ -8,16 +8,14 @@ import (
 	"github.com/urlake/urlake/export/domain64/numbers"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 )
 
 // garbage is an object that nothing refers to.
 type garbage struct {
-	trash.Object
+	lease.TrashObject
 	kind Kind
 }
 
@@ -42,7 +40,7 @@ type lister struct {
 const probeAge = time.Hour
 
 func probeBegan(key string) time.Time {
-	began, _ := blob.ProbeBegan(key[len(manifest.ProbeRoot):])
+	began, _ := blob.ProbeBegan(key[len(catalog.ProbeRoot):])
 	return began
 }
 
@@ -51,8 +49,8 @@ var batchRoots = []string{batchRoot, rejectRoot, partRoot}
 
 func (l *lister) list() error {
 	for _, root := range []string{
-		versionRoot, segmentRoot, manifest.PiecesRoot, takedown.Root, lake.DeletionRoot, registry.PiecesRoot,
-		many.TakenRoot, numbers.PiecesRoot, many.ReportRoot, manifest.ProbeRoot,
+		versionRoot, segmentRoot, catalog.VersionPiecesRoot, catalog.TakedownRoot, lake.DeletionRoot, catalog.RegistryPiecesRoot,
+		many.TakenRoot, numbers.PiecesRoot, many.ReportRoot, catalog.ProbeRoot,
 	} {
 		if err := l.each(root, true, l.look); err != nil {
 			return err
@@ -120,7 +118,7 @@ func (l *lister) countBatch(_ string, _ int64, o object) error {
 }
 
 // clean reports whether all objects of a batch belong to its one record.
-func (l *lister) clean(b manifest.BatchName) bool {
+func (l *lister) clean(b catalog.BatchName) bool {
 	recs, n := l.refs.of(b), l.count[hashOf(b)]
 	if len(recs) != 1 || recs[0].parts != n.parts {
 		return false
@@ -143,6 +141,6 @@ func (l *lister) look(key string, bytes int64, o object) error {
 	if has || err != nil {
 		return err
 	}
-	l.find(garbage{trash.Object{Key: key, Bytes: bytes}, o.kind})
+	l.find(garbage{lease.TrashObject{Key: key, Bytes: bytes}, o.kind})
 	return nil
 }

@@ -17,13 +17,10 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/publish"
 )
 
@@ -42,15 +39,15 @@ type references struct {
 	// records are the records, by batch.
 	records []record
 	// writing are batches whose objects are being written.
-	writing map[manifest.BatchName]bool
+	writing map[catalog.BatchName]bool
 
 	store blob.Store
 	// exact has the objects of some batches, by key, nil for a batch whose records cannot be read.
-	exact map[manifest.BatchName]map[string]bool
+	exact map[catalog.BatchName]map[string]bool
 	// unreadable has an error for each batch whose record is damaged.
-	unreadable map[manifest.BatchName]error
+	unreadable map[catalog.BatchName]error
 	// unpublished are batches of which a record waits, which no version may have.
-	unpublished []manifest.BatchName
+	unpublished []catalog.BatchName
 }
 
 // record is a batch record, in the order of batch, digest.
@@ -77,7 +74,7 @@ const (
 // exactBatches is of how many batches the objects are kept in memory.
 const exactBatches = 4096
 
-func hashOf(b manifest.BatchName) uint64 {
+func hashOf(b catalog.BatchName) uint64 {
 	key := append(binary.BigEndian.AppendUint32(nil, b.DatasetID), b.Batch...)
 	return xxh3.Hash(key)
 }
@@ -94,7 +91,7 @@ type reader struct {
 // readReferences reads all references of a lake. Held are versions that the manifest lists no
 // longer, but that servers read.
 func readReferences(
-	ctx context.Context, store blob.Store, m *manifest.Manifest, held []string,
+	ctx context.Context, store blob.Store, m *catalog.Manifest, held []string,
 ) (*references, error) {
 	r := newReader(ctx, store)
 	for _, ref := range m.Versions {
@@ -122,8 +119,8 @@ func newReader(ctx context.Context, store blob.Store) *reader {
 		ctx: ctx, store: store, maps: map[string]bool{},
 		refs: &references{
 			versions: map[string]bool{}, segments: map[string]bool{}, pieces: map[string]bool{},
-			takedowns: map[string]bool{}, writing: map[manifest.BatchName]bool{}, store: store,
-			exact: map[manifest.BatchName]map[string]bool{}, unreadable: map[manifest.BatchName]error{},
+			takedowns: map[string]bool{}, writing: map[catalog.BatchName]bool{}, store: store,
+			exact: map[catalog.BatchName]map[string]bool{}, unreadable: map[catalog.BatchName]error{},
 		},
 	}
 }
@@ -146,10 +143,10 @@ func (r *reader) done() *references {
 	return r.refs
 }
 
-// version adds what a version of the manifest refers to. The error is trash.ErrOpen if another
+// version adds what a version of the manifest refers to. The error is lease.ErrSweepOpen if another
 // collection has dropped and deleted the version since the manifest was read.
-func (r *reader) version(ref manifest.VersionRef) error {
-	v, err := manifest.ReadVersion(r.ctx, r.store, ref)
+func (r *reader) version(ref catalog.VersionRef) error {
+	v, err := catalog.ReadVersion(r.ctx, r.store, ref)
 	if err != nil {
 		err = fmt.Errorf("version %s: %w", ref.ID, err)
 	} else {
@@ -158,12 +155,12 @@ func (r *reader) version(ref manifest.VersionRef) error {
 	if err == nil || r.ctx.Err() != nil {
 		return err
 	}
-	m, _, manifestErr := manifest.Read(r.ctx, r.store)
+	m, _, manifestErr := catalog.ReadManifest(r.ctx, r.store)
 	if manifestErr != nil {
 		return errors.Join(err, manifestErr)
 	}
 	if _, dropped := m.Version(ref.ID); dropped != nil {
-		return fmt.Errorf("version %s: %w", ref.ID, trash.ErrOpen)
+		return fmt.Errorf("version %s: %w", ref.ID, lease.ErrSweepOpen)
 	}
 	return err
 }
@@ -173,17 +170,17 @@ func (r *reader) version(ref manifest.VersionRef) error {
 // kept: it must not stop the collection for as long as a server holds it.
 func (r *reader) held(ids []string) error {
 	for _, id := range ids {
-		if r.refs.versions[id] || !manifest.ValidVersionID(id) {
+		if r.refs.versions[id] || !catalog.ValidVersionID(id) {
 			continue
 		}
-		data, _, err := r.store.Get(r.ctx, manifest.VersionKey(id))
+		data, _, err := r.store.Get(r.ctx, catalog.VersionKey(id))
 		if errors.Is(err, blob.ErrNotExist) {
 			continue // it was collected before the server took its lease, which it is told then
 		}
 		if err != nil {
 			return err
 		}
-		v, err := manifest.DecodeVersion(r.store, data, manifest.VersionKey(id))
+		v, err := catalog.DecodeVersion(r.store, data, catalog.VersionKey(id))
 		if err == nil {
 			err = r.contents(v)
 		}
@@ -196,7 +193,7 @@ func (r *reader) held(ids []string) error {
 
 // contents adds what a version refers to. If pieces of the version are lost, which nothing mends in
 // an earlier version, its segments tell its batches, and no piece of a version is deleted.
-func (r *reader) contents(v *manifest.Version) error {
+func (r *reader) contents(v *catalog.Version) error {
 	r.refs.versions[v.ID] = true
 	for key, err := range v.PieceNames(r.ctx) {
 		if errors.Is(err, codec.ErrCorrupt) {
@@ -208,7 +205,7 @@ func (r *reader) contents(v *manifest.Version) error {
 	}
 	for _, s := range v.Segments {
 		r.refs.segments[s.ID] = true
-		lists := []iter.Seq2[manifest.Batch, error]{}
+		lists := []iter.Seq2[catalog.Batch, error]{}
 		if s.Dead != nil { // without the dead batches it cannot be built again
 			r.refs.takedowns[s.Dead.Table.Key] = true
 			lists = append(lists, v.DeadIn(r.ctx, s.ID))
@@ -232,7 +229,7 @@ func (r *reader) contents(v *manifest.Version) error {
 	return nil
 }
 
-func (r *reader) batches(list iter.Seq2[manifest.Batch, error]) error {
+func (r *reader) batches(list iter.Seq2[catalog.Batch, error]) error {
 	for b, err := range list {
 		if err == nil {
 			err = r.batch(&b)
@@ -245,19 +242,19 @@ func (r *reader) batches(list iter.Seq2[manifest.Batch, error]) error {
 }
 
 // batch adds what a version refers to for a batch.
-func (r *reader) batch(b *manifest.Batch) error {
-	id := manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
+func (r *reader) batch(b *catalog.Batch) error {
+	id := catalog.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
 	if b.Union == "" {
 		return r.add(id, b.Digest, b.Parts, itself)
 	}
 	if err := r.add(id, b.Digest, -1, inUnion); err != nil {
 		return err
 	}
-	return r.add(manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Union}, b.UnionDigest, -1, itself)
+	return r.add(catalog.BatchName{DatasetID: b.DatasetID, Batch: b.Union}, b.UnionDigest, -1, itself)
 }
 
 // add adds a record. Parts is -1 if their number is not known.
-func (r *reader) add(b manifest.BatchName, digest string, parts int64, why hold) error {
+func (r *reader) add(b catalog.BatchName, digest string, parts int64, why hold) error {
 	rec := record{batch: hashOf(b), parts: int32(min(parts, 1<<30)), hold: why}
 	if n, err := hex.Decode(rec.digest[:], []byte(digest)); err != nil || n != len(rec.digest) {
 		return fmt.Errorf("batch %s of dataset %d: record %q: want 32 hex digits", b.Batch, b.DatasetID, digest)
@@ -267,12 +264,12 @@ func (r *reader) add(b manifest.BatchName, digest string, parts int64, why hold)
 }
 
 // takedowns adds what the manifest's takedowns refer to. Earlier ones are garbage.
-func (r *reader) takedowns(m *manifest.Manifest) error {
+func (r *reader) takedowns(m *catalog.Manifest) error {
 	if m.Takedowns == nil {
 		return nil
 	}
 	r.refs.takedowns[m.Takedowns.Object] = true
-	doc, err := takedown.Read(r.ctx, r.store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(r.ctx, r.store, m.Takedowns)
 	if err != nil {
 		return fmt.Errorf("takedowns: %w", err)
 	}
@@ -286,8 +283,8 @@ func (r *reader) takedowns(m *manifest.Manifest) error {
 }
 
 // registry adds what the registry refers to, what waits to be published, and what is being written.
-func (r *reader) registry(m *manifest.Manifest) error {
-	if err := registry.Pieces(r.ctx, r.store, func(key string) { r.refs.pieces[key] = true }); err != nil {
+func (r *reader) registry(m *catalog.Manifest) error {
+	if err := catalog.RegistryPieces(r.ctx, r.store, func(key string) { r.refs.pieces[key] = true }); err != nil {
 		return err
 	}
 	taken, ok, err := many.TakenPieces(r.ctx, r.store)
@@ -304,7 +301,7 @@ func (r *reader) registry(m *manifest.Manifest) error {
 		}
 		r.refs.pieces[key] = true
 	}
-	state, err := pending.ReadWaiting(r.ctx, r.store)
+	state, err := catalog.ReadWaiting(r.ctx, r.store)
 	if err != nil {
 		return err
 	}
@@ -315,7 +312,7 @@ func (r *reader) registry(m *manifest.Manifest) error {
 	if err != nil {
 		return err
 	}
-	if state.Version, err = manifest.ReadVersion(r.ctx, r.store, ref); err != nil {
+	if state.Version, err = catalog.ReadVersion(r.ctx, r.store, ref); err != nil {
 		return fmt.Errorf("version %s: %w", ref.ID, err)
 	}
 	unpublished, err := state.Unpublished(r.ctx)
@@ -387,7 +384,7 @@ func (r *reader) publishes() error {
 		return err
 	}
 	for _, b := range work.Batches {
-		id := manifest.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
+		id := catalog.BatchName{DatasetID: b.DatasetID, Batch: b.Batch}
 		if err := r.add(id, b.Digest, -1, itself); err != nil {
 			return err
 		}
@@ -412,7 +409,7 @@ func (r *references) readUnpublished(ctx context.Context) error {
 }
 
 // of returns the records of a batch.
-func (r *references) of(b manifest.BatchName) []record {
+func (r *references) of(b catalog.BatchName) []record {
 	h := hashOf(b)
 	from, _ := slices.BinarySearchFunc(r.records, h, func(a record, h uint64) int {
 		if a.batch < h {
@@ -482,7 +479,7 @@ func (r *references) replacedTree(ctx context.Context, key, id string) (bool, er
 
 // objects returns the keys of the objects of a batch's records. They are nil if a record cannot be
 // read, so that it is not known what it refers to.
-func (r *references) objects(ctx context.Context, b manifest.BatchName) (map[string]bool, error) {
+func (r *references) objects(ctx context.Context, b catalog.BatchName) (map[string]bool, error) {
 	if all, ok := r.exact[b]; ok {
 		return all, nil
 	}

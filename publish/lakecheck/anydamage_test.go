@@ -17,9 +17,8 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/lakecheck"
@@ -313,7 +312,7 @@ func TestAnyDamage(t *testing.T) {
 			sampled[kind]++
 		}
 		for _, h := range all {
-			if strings.HasPrefix(key, pending.Root) && h.group == "deleted" {
+			if strings.HasPrefix(key, catalog.PendingRoot) && h.group == "deleted" {
 				continue // published.Find tells the ingest that waits
 			}
 			c := &damageCase{T: t, key: key, what: key + " " + h.name, objects: objects, model: model}
@@ -534,11 +533,11 @@ func TestCheckGoesOnWithoutAManifest(t *testing.T) {
 	current := check(t, pristine).Version
 	for _, lost := range []string{"missing", "damaged"} {
 		store := storeOf(t, objects)
-		if err := store.Delete(t.Context(), manifest.Key); err != nil {
+		if err := store.Delete(t.Context(), catalog.ManifestKey); err != nil {
 			t.Fatal(err)
 		}
 		if lost == "damaged" {
-			if _, err := store.Put(t.Context(), manifest.Key, []byte("{}"), blob.Condition{}); err != nil {
+			if _, err := store.Put(t.Context(), catalog.ManifestKey, []byte("{}"), blob.Condition{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -553,7 +552,7 @@ func TestCheckGoesOnWithoutAManifest(t *testing.T) {
 		}
 		before := objectsOf(t, store)
 		r := check(t, store)
-		if !names(r.Problems, manifest.Key) || !names(r.Problems, record) || r.Version != current {
+		if !names(r.Problems, catalog.ManifestKey) || !names(r.Problems, record) || r.Version != current {
 			t.Errorf("manifest %s: version %s: %q", lost, r.Version, r.Problems)
 		}
 		if d := cmp.Diff(before, objectsOf(t, store)); d != "" {

@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 const (
@@ -153,19 +152,19 @@ func Reason(ctx context.Context, store blob.Store, ref segment.BatchRef, err err
 		err = damage.Err // without the batch, which the caller names
 	}
 	if errors.Is(err, codec.ErrCorrupt) {
-		return remedy.Explain(store.URL(), err)
+		return lake.Explain(store.URL(), err)
 	}
 	// A missing or truncated object is an error of the store, which does not tell what kind it is.
 	data, _, getErr := store.Get(ctx, ref.Key())
 	if errors.Is(getErr, blob.ErrNotExist) {
-		return remedy.Explain(store.URL(), missing(ref.Key(), getErr))
+		return lake.Explain(store.URL(), missing(ref.Key(), getErr))
 	}
 	if b, decodeErr := lake.DecodeBatch(data, ref.Key()); decodeErr == nil && getErr == nil {
 		for _, o := range b.Postings {
 			if err := Object(ctx, store, o.Object, true); errors.Is(err, codec.ErrCorrupt) {
-				return remedy.Explain(store.URL(), err)
+				return lake.Explain(store.URL(), err)
 			}
 		}
 	}
-	return remedy.Explain(store.URL(), err)
+	return lake.Explain(store.URL(), err)
 }

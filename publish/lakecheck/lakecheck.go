@@ -22,13 +22,9 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/remedy"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
+	"github.com/urlake/urlake/lake/lease"
 )
 
 // Options say how much of a lake is read.
@@ -75,18 +71,18 @@ func Lake(ctx context.Context, store blob.Store, opt Options) (*Report, error) {
 }
 
 // SegmentRef returns the reference by which a version vouches for a segment.
-func SegmentRef(s manifest.Segment) segment.Ref {
+func SegmentRef(s catalog.Segment) segment.Ref {
 	return segment.Ref{ID: s.ID, XXH64: s.SegmentXXH64, Bytes: s.Bytes, Domains: s.Domains, Rows: s.Rows}
 }
 
 // StoredRef returns the reference of what has the rows of a version's batch: the batch, or a union.
-func StoredRef(b manifest.Batch) segment.BatchRef {
+func StoredRef(b catalog.Batch) segment.BatchRef {
 	name, digest := b.Stored()
 	return segment.BatchRef{DatasetID: b.DatasetID, Batch: name, Digest: digest}
 }
 
 // BatchRef returns the reference of a version's batch.
-func BatchRef(b manifest.Batch) segment.BatchRef {
+func BatchRef(b catalog.Batch) segment.BatchRef {
 	return segment.BatchRef{DatasetID: b.DatasetID, Batch: b.Batch, Digest: b.Digest}
 }
 
@@ -96,7 +92,7 @@ type checker struct {
 	opt    Options
 	report *Report
 	// versions are those that are checked.
-	versions []*manifest.Version
+	versions []*catalog.Version
 	// scope is what is being checked, scopes has what needs the damaged objects, by key.
 	scope  scope
 	scopes map[string]scope
@@ -105,7 +101,7 @@ type checker struct {
 	// unions has the members of the unions whose records were read, by key and name.
 	unions map[string]map[string]lake.Member
 	// manifest is the one that was read, nil if there is none or it is damaged.
-	manifest *manifest.Manifest
+	manifest *catalog.Manifest
 }
 
 // add reports an error that is a *codec.CorruptError, unless the object has a problem already. It
@@ -117,7 +113,7 @@ func (c *checker) add(err error) error {
 	}
 	if !c.seen[corrupt.File] {
 		c.note(corrupt.File)
-		c.report.Problems = append(c.report.Problems, remedy.Explain(c.store.URL(), corrupt))
+		c.report.Problems = append(c.report.Problems, lake.Explain(c.store.URL(), corrupt))
 	}
 	return nil
 }
@@ -144,7 +140,7 @@ func (c *checker) run() error {
 		return err
 	}
 	if c.versions = others; v != nil {
-		c.versions = append([]*manifest.Version{v}, others...)
+		c.versions = append([]*catalog.Version{v}, others...)
 	}
 	if v != nil {
 		c.report.Version, c.report.Batches = v.ID, v.Counts.Batches
@@ -171,7 +167,7 @@ func (c *checker) run() error {
 		}
 	}
 	// A damaged registry is reported below.
-	if rules, err := registry.ReadRules(c.ctx, c.store); err == nil {
+	if rules, err := catalog.ReadRules(c.ctx, c.store); err == nil {
 		if err := c.suffixList(rules.PublicSuffix); err != nil {
 			return err
 		}
@@ -193,21 +189,21 @@ func (c *checker) suffixList(identity string) error {
 // readVersions reads the manifest and its versions. It returns the version to check and, for
 // AllVersions, the others. If the manifest or the current version is lost, it goes on with what the
 // next publish would follow.
-func (c *checker) readVersions() (v *manifest.Version, others []*manifest.Version, err error) {
-	m, _, err := manifest.Read(c.ctx, c.store)
-	if errors.Is(err, manifest.ErrNoVersion) {
+func (c *checker) readVersions() (v *catalog.Version, others []*catalog.Version, err error) {
+	m, _, err := catalog.ReadManifest(c.ctx, c.store)
+	if errors.Is(err, catalog.ErrNoVersion) {
 		if c.opt.Version != "" {
 			return nil, nil, err
 		}
-		err = manifest.CheckPresent(c.ctx, c.store)
+		err = catalog.CheckManifestPresent(c.ctx, c.store)
 	}
 	if other := c.add(err); other != nil {
 		return nil, nil, other
 	}
 	c.manifest = m
-	left := &manifest.State{}
+	left := &catalog.State{}
 	if err != nil || m != nil {
-		if left, err = manifest.Look(c.ctx, c.store); err != nil {
+		if left, err = catalog.Look(c.ctx, c.store); err != nil {
 			return nil, nil, c.add(err)
 		}
 	}
@@ -217,7 +213,7 @@ func (c *checker) readVersions() (v *manifest.Version, others []*manifest.Versio
 	if m == nil {
 		return nil, nil, nil
 	}
-	if err := c.add(trash.Check(c.ctx, c.store, m.Swept)); err != nil {
+	if err := c.add(lease.CheckSweep(c.ctx, c.store, m.Swept)); err != nil {
 		return nil, nil, err
 	}
 	want, err := m.Version(c.opt.Version)
@@ -225,7 +221,7 @@ func (c *checker) readVersions() (v *manifest.Version, others []*manifest.Versio
 		return nil, nil, err
 	}
 	for _, ref := range m.Versions {
-		got, err := manifest.ReadVersion(c.ctx, c.store, ref)
+		got, err := catalog.ReadVersion(c.ctx, c.store, ref)
 		if err := c.add(missing(ref.Object, err)); err != nil {
 			return nil, nil, err
 		}
@@ -245,7 +241,7 @@ func (c *checker) readVersions() (v *manifest.Version, others []*manifest.Versio
 
 // version checks the segments and batches of a version that were not checked before. Counted says
 // that the report counts them.
-func (c *checker) version(v *manifest.Version, counted bool) error {
+func (c *checker) version(v *catalog.Version, counted bool) error {
 	defer c.leave(c.enter(scope{version: v.ID}))
 	if err := c.suffixList(v.PublicSuffix); err != nil {
 		return err
@@ -267,7 +263,7 @@ func (c *checker) version(v *manifest.Version, counted bool) error {
 			continue
 		}
 		c.done[s.View()] = true
-		if err := c.add(c.table(v, &s, takedown.Segment{}, nil)); err != nil {
+		if err := c.add(c.table(v, &s, catalog.TakedownSegment{}, nil)); err != nil {
 			return err
 		}
 	}
@@ -313,7 +309,7 @@ func (c *checker) version(v *manifest.Version, counted bool) error {
 }
 
 // batches checks the batches of a segment of a version that were not checked before.
-func (c *checker) batches(v *manifest.Version, segment string, counted bool) error {
+func (c *checker) batches(v *catalog.Version, segment string, counted bool) error {
 	for live, err := range v.BatchesIn(c.ctx, segment) {
 		if err != nil {
 			return err
@@ -353,7 +349,7 @@ func (c *checker) batches(v *manifest.Version, segment string, counted bool) err
 
 // dead checks the dead batches of a segment of a version. A segment can be built again only with
 // them.
-func (c *checker) dead(v *manifest.Version, segment string) error {
+func (c *checker) dead(v *catalog.Version, segment string) error {
 	for b, err := range v.DeadIn(c.ctx, segment) {
 		if err != nil {
 			return err
@@ -368,7 +364,7 @@ func (c *checker) dead(v *manifest.Version, segment string) error {
 // stored checks what has the rows of a version's batch, and keeps the members of a union: the batch
 // may be alive in another version. It returns the record, or nil if that was checked before or is
 // damaged.
-func (c *checker) stored(b manifest.Batch) (*lake.Batch, error) {
+func (c *checker) stored(b catalog.Batch) (*lake.Batch, error) {
 	ref := StoredRef(b)
 	key := ref.Key()
 	if !c.first(key) {
@@ -390,7 +386,7 @@ func (c *checker) stored(b manifest.Batch) (*lake.Batch, error) {
 
 // union checks the union of a batch, if it was not checked before, and that it has the batch. It
 // returns how many rows of the batch the union lacks, because takedowns hid them.
-func (c *checker) union(v *manifest.Version, live manifest.Batch, counted bool) (dropped int64, err error) {
+func (c *checker) union(v *catalog.Version, live catalog.Batch, counted bool) (dropped int64, err error) {
 	u, err := c.stored(live)
 	if err != nil {
 		return 0, err
@@ -519,8 +515,8 @@ func (c *checker) batch(ref segment.BatchRef, indexed, inUnion bool) (*lake.Batc
 
 // registries checks the registry: that the ids and names of datasets are those of the version,
 // which may be nil. It also checks the finished batches that no version has.
-func (c *checker) registries(v *manifest.Version) error {
-	if err := registry.Check(c.ctx, c.store, c.add); err != nil {
+func (c *checker) registries(v *catalog.Version) error {
+	if err := catalog.CheckRegistry(c.ctx, c.store, c.add); err != nil {
 		return err
 	}
 	for _, err := range numbers.Check(c.ctx, c.store) {
@@ -529,7 +525,7 @@ func (c *checker) registries(v *manifest.Version) error {
 		}
 	}
 	if v == nil {
-		v = &manifest.Version{}
+		v = &catalog.Version{}
 	}
 	names, err := c.names()
 	if err != nil {
@@ -557,7 +553,7 @@ func (c *checker) registries(v *manifest.Version) error {
 
 // names returns the names of the registered datasets, nil if they are damaged, which was reported.
 func (c *checker) names() (map[uint32]string, error) {
-	registered, err := registry.Datasets(c.ctx, c.store)
+	registered, err := catalog.Datasets(c.ctx, c.store)
 	if errors.Is(err, codec.ErrCorrupt) {
 		return nil, nil
 	}
@@ -569,8 +565,8 @@ func (c *checker) names() (map[uint32]string, error) {
 }
 
 // pending checks what waits to be published.
-func (c *checker) pending(v *manifest.Version) error {
-	state, err := pending.ReadWaiting(c.ctx, c.store)
+func (c *checker) pending(v *catalog.Version) error {
+	state, err := catalog.ReadWaiting(c.ctx, c.store)
 	if err != nil {
 		return err
 	}

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 // scope is what needs an object: a version, a segment of versions, or what has the batch record at
@@ -20,14 +20,14 @@ type scope struct{ version, segment, record string }
 // need is what needs the objects of a scope.
 type need struct {
 	versions []string
-	batches  map[manifest.BatchName]manifest.Batch
+	batches  map[catalog.BatchName]catalog.Batch
 }
 
 // needs adds to each problem what depends on the object: versions, batches and their rows.
 func (c *checker) needs() error {
 	all := map[scope]*need{}
 	for _, s := range c.scopes {
-		all[s] = &need{batches: map[manifest.BatchName]manifest.Batch{}}
+		all[s] = &need{batches: map[catalog.BatchName]catalog.Batch{}}
 	}
 	if len(all) == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (c *checker) needs() error {
 			continue
 		}
 		text := all[s].text(s, names)
-		if command := remedy.Of(c.store.URL(), key); strings.HasSuffix(line, command) {
+		if command := lake.Remedy(c.store.URL(), key); strings.HasSuffix(line, command) {
 			text, line = text+"; "+command, strings.TrimSuffix(line, "; "+command)
 		}
 		c.report.Problems[i] = line + "; " + text
@@ -57,8 +57,8 @@ func (c *checker) needs() error {
 }
 
 // needsOf adds what a version needs. Damage of its pieces was reported.
-func (c *checker) needsOf(v *manifest.Version, all map[scope]*need) error {
-	add := func(s scope, b *manifest.Batch) {
+func (c *checker) needsOf(v *catalog.Version, all map[scope]*need) error {
+	add := func(s scope, b *catalog.Batch) {
 		n := all[s]
 		if n == nil {
 			return
@@ -73,7 +73,7 @@ func (c *checker) needsOf(v *manifest.Version, all map[scope]*need) error {
 	add(scope{version: v.ID}, nil)
 	for _, s := range v.Segments {
 		add(scope{segment: s.ID}, nil)
-		for i, batches := range []iter.Seq2[manifest.Batch, error]{v.BatchesIn(c.ctx, s.ID), v.DeadIn(c.ctx, s.ID)} {
+		for i, batches := range []iter.Seq2[catalog.Batch, error]{v.BatchesIn(c.ctx, s.ID), v.DeadIn(c.ctx, s.ID)} {
 			for b, err := range batches {
 				if errors.Is(err, codec.ErrCorrupt) {
 					break

@@ -16,11 +16,9 @@ import (
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/lakecheck"
@@ -49,12 +47,12 @@ func publishAll(ctx context.Context, store blob.Store, dir string) error {
 }
 
 func takeDown(ctx context.Context, store blob.Store, dir string) error {
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "alpha.test")
+	target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, "alpha.test")
 	if err != nil {
 		return err
 	}
 	now := time.Now().UTC().Truncate(time.Second)
-	rule := takedown.Rule{ID: takedown.NewID(now), Target: target, Reason: "test", Created: now}
+	rule := catalog.Takedown{ID: catalog.NewTakedownID(now), Target: target, Reason: "test", Created: now}
 	_, err = suppress.Add(ctx, store, rule, suppress.Options{TempDir: dir})
 	return err
 }
@@ -83,17 +81,17 @@ var putBacks = map[string]struct {
 	mend    func(ctx context.Context, store blob.Store) error
 }{
 	"manifest of before a publish": {
-		manifest.Key, []change{ingestMore("alpha", "b2")}, publishAll, touch, rebuild,
+		catalog.ManifestKey, []change{ingestMore("alpha", "b2")}, publishAll, touch, rebuild,
 	},
 	"manifest of before several publishes": {
-		manifest.Key, []change{ingestMore("alpha", "b2"), publishAll, ingestMore("gamma", "b3")}, publishAll,
+		catalog.ManifestKey, []change{ingestMore("alpha", "b2"), publishAll, ingestMore("gamma", "b3")}, publishAll,
 		touch, rebuild,
 	},
-	"manifest of before a takedown": {manifest.Key, nil, takeDown, touch, rebuild},
+	"manifest of before a takedown": {catalog.ManifestKey, nil, takeDown, touch, rebuild},
 	"registry of before a new dataset": {
 		lake.RegistryKey, []change{ingestMore("gamma", "b1")}, publishAll,
 		func(ctx context.Context, store blob.Store) error {
-			_, err := registry.RegisterDataset(ctx, store, lake.Dataset{Name: "delta"})
+			_, err := catalog.RegisterDataset(ctx, store, lake.Dataset{Name: "delta"})
 			return err
 		}, rebuild,
 	},
@@ -122,7 +120,10 @@ var putBacks = map[string]struct {
 }
 
 // touch writes a manifest that follows the one that is there.
-func touch(ctx context.Context, store blob.Store) error { return manifest.Announce(ctx, store, 99) }
+func touch(ctx context.Context, store blob.Store) error {
+	_, _, err := catalog.SetTag(ctx, store, "touched", "", false)
+	return err
+}
 
 func rebuild(ctx context.Context, store blob.Store) error {
 	_, err := publish.Rebuild(ctx, store, testlake.Run(), "")
@@ -144,7 +145,7 @@ func TestDocumentsThatArePutBack(t *testing.T) {
 		perform(t, base, do)
 	}
 	testlake.Publish(t, base)
-	testlake.Retire(t, base, manifest.BatchName{DatasetID: 1, Batch: "gone"})
+	testlake.Retire(t, base, catalog.BatchName{DatasetID: 1, Batch: "gone"})
 	testlake.Publish(t, base)
 	token, _, err := access.NewToken(t.Context(), base, "ada", time.Now(), nil)
 	if err != nil {
@@ -251,11 +252,11 @@ func sound(t *testing.T, store blob.Store) {
 // valid.
 func stateOf(t *testing.T, store blob.Store, token string) string {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
+	v, err := catalog.ReadVersion(t.Context(), store, m.Versions[len(m.Versions)-1])
 	if err != nil {
 		t.Fatal(err)
 	}

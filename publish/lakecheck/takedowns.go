@@ -14,28 +14,26 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/pieces"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 // takedowns checks the takedowns of a lake: the document, its pieces, that it covers all segments
 // of the versions, and the deletion tables. Deep also reads all rows of these segments, and works
 // out by the texts of the rules alone what the tables have to say.
-func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) error {
+func (c *checker) takedowns(m *catalog.Manifest, versions []*catalog.Version) error {
 	if m == nil || m.Takedowns == nil {
 		return nil
 	}
-	doc, err := takedown.Read(c.ctx, c.store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(c.ctx, c.store, m.Takedowns)
 	if err != nil {
 		return c.add(err)
 	}
 	sound := true
 	for _, ref := range []pieces.Ref{doc.RulePieces, doc.RecordPieces} {
-		for _, err := range pieces.Open(c.store, takedown.PiecesRoot, ref).Pieces(c.ctx) {
+		for _, err := range pieces.Open(c.store, catalog.TakedownPiecesRoot, ref).Pieces(c.ctx) {
 			sound = sound && err == nil
 			if err := c.add(err); err != nil {
 				return err
@@ -87,7 +85,7 @@ func (c *checker) takedowns(m *manifest.Manifest, versions []*manifest.Version) 
 
 // table checks the deletion table of what a version has of a segment under takedowns, or the
 // version's own if covered is zero and rules are nil.
-func (c *checker) table(v *manifest.Version, s *manifest.Segment, covered takedown.Segment, rules *naive) error {
+func (c *checker) table(v *catalog.Version, s *catalog.Segment, covered catalog.TakedownSegment, rules *naive) error {
 	ref := covered.Table
 	if ref == nil && s.Dead != nil {
 		ref = &s.Dead.Table
@@ -95,8 +93,8 @@ func (c *checker) table(v *manifest.Version, s *manifest.Segment, covered takedo
 	if s.Rows == 0 || ref == nil && (rules == nil || !c.opt.Deep) {
 		return nil
 	}
-	batches := map[manifest.BatchName]bool{} // that are dead
-	rows := map[uint32]int64{}               // of these, by dataset
+	batches := map[catalog.BatchName]bool{} // that are dead
+	rows := map[uint32]int64{}              // of these, by dataset
 	for b, err := range v.DeadIn(c.ctx, s.ID) {
 		if err != nil {
 			return c.reported(rules != nil, err)
@@ -151,7 +149,7 @@ func (c *checker) table(v *manifest.Version, s *manifest.Segment, covered takedo
 	}
 	want, err := recount(c.ctx, c.store, seg, func(dataset uint32, r *part.Columns, i int) fate {
 		switch {
-		case batches[manifest.BatchName{DatasetID: dataset, Batch: r.Batch[i]}], rules.hides(dataset, r, i):
+		case batches[catalog.BatchName{DatasetID: dataset, Batch: r.Batch[i]}], rules.hides(dataset, r, i):
 			return goes
 		case rules.near(r.Domain[i]), table.May(segment.KeyOf(r.Domain[i])):
 			return stays
@@ -258,7 +256,7 @@ func recount(
 		file := seg.Files().Info(p.File)
 		for from := 0; from < p.Pages(); from += recountPages {
 			start, end := p.PageStart(from), p.PageStart(min(from+recountPages, p.Pages()))
-			c, err := partreader.ReadColumns(ctx, store, file.Path, p.PageIndexBlock, p.FirstRow+start, end-start, columns...)
+			c, err := part.ReadColumns(ctx, store, file.Path, p.PageIndexBlock, p.FirstRow+start, end-start, columns...)
 			if err != nil {
 				return nil, err
 			}
@@ -302,15 +300,15 @@ func (s *counted) add(c *part.Columns, i int, hidden bool, at segment.Tuple) {
 	s.tuples = append(s.tuples, at)
 }
 
-// naive decides by the texts of the rules, without package takedown's own way to match rows.
+// naive decides by the texts of the rules, without package catalog's own way to match rows.
 type naive struct {
-	at map[string][]takedown.Rule // by the host or domain that they name
+	at map[string][]catalog.Takedown // by the host or domain that they name
 	// above are the names above those of at: rows of such domains may be hidden too.
 	above map[string]bool
 }
 
-func newNaive(rules []takedown.Rule) *naive {
-	n := &naive{at: map[string][]takedown.Rule{}, above: map[string]bool{}}
+func newNaive(rules []catalog.Takedown) *naive {
+	n := &naive{at: map[string][]catalog.Takedown{}, above: map[string]bool{}}
 	for _, r := range rules {
 		n.at[r.Host] = append(n.at[r.Host], r)
 		for name := range names(r.Host) {
@@ -355,13 +353,13 @@ func (n *naive) hides(dataset uint32, c *part.Columns, i int) bool {
 	}
 	for name := range names(c.Host[i]) {
 		for _, r := range n.at[name] {
-			if name != c.Host[i] && r.Kind != takedown.Domain || r.DatasetID != 0 && r.DatasetID != dataset {
+			if name != c.Host[i] && r.Kind != catalog.DomainTarget || r.DatasetID != 0 && r.DatasetID != dataset {
 				continue
 			}
 			if (r.From != nil || r.To != nil) && !c.HasTS[i] || r.From != nil && c.TS[i] < *r.From || r.To != nil && c.TS[i] >= *r.To {
 				continue
 			}
-			if r.Kind == takedown.Domain || r.Kind == takedown.Host {
+			if r.Kind == catalog.DomainTarget || r.Kind == catalog.HostTarget {
 				return true
 			}
 			url := c.Host[i]
@@ -372,7 +370,7 @@ func (n *naive) hides(dataset uint32, c *part.Columns, i int) bool {
 				url += ":" + strconv.Itoa(int(c.Port[i]))
 			}
 			url += c.PathQuery[i]
-			if text := r.String(); url == text || r.Kind == takedown.Prefix && strings.HasPrefix(url, text) {
+			if text := r.String(); url == text || r.Kind == catalog.PrefixTarget && strings.HasPrefix(url, text) {
 				return true
 			}
 		}

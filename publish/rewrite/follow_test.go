@@ -25,7 +25,6 @@ import (
 	"github.com/urlake/urlake/lake/blob/blobtest"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowmerge"
 )
 
 // rules is a public suffix list by the words of publicsuffix.org, slow and simple: "a.b", "*.b" and
@@ -165,7 +164,7 @@ func objects(t testing.TB, store blob.Store) map[string]string {
 func tiny(t testing.TB, rng *rand.Rand) Options {
 	return Options{
 		TempDir: t.TempDir(), Arena: []int64{16 << 10, 1 << 20}[rng.IntN(2)],
-		Limits: []rowmerge.Limits{rowmerge.DefaultLimits, {AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}[rng.IntN(2)],
+		Limits: []row.MergeLimits{row.DefaultMergeLimits, {AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}[rng.IntN(2)],
 	}
 }
 
@@ -301,7 +300,7 @@ func smallBatch(t testing.TB, store blob.Store) (segment.BatchRef, *Change) {
 func TestMoveGoesOnAfterACrash(t *testing.T) {
 	whole := blob.NewMemory()
 	ref, c := smallBatch(t, whole)
-	opt := Options{TempDir: t.TempDir(), Arena: 16 << 10, Limits: rowmerge.Limits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}
+	opt := Options{TempDir: t.TempDir(), Arena: 16 << 10, Limits: row.MergeLimits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}
 	want, err := follow(t.Context(), whole, "run", ref, c, opt)
 	if err != nil || want.Moved != 100 {
 		t.Fatalf("%+v, %v", want, err)
@@ -337,7 +336,7 @@ func TestMoveGoesOnAfterACrash(t *testing.T) {
 func TestMoveGoesOnAfterAFailure(t *testing.T) {
 	whole := blob.NewMemory()
 	ref, c := smallBatch(t, whole)
-	opt := Options{TempDir: t.TempDir(), Arena: 16 << 10, Limits: rowmerge.Limits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}
+	opt := Options{TempDir: t.TempDir(), Arena: 16 << 10, Limits: row.MergeLimits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}
 	want, err := follow(t.Context(), whole, "run", ref, c, opt)
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -156,7 +155,7 @@ func (h *hostScan) read(key string, blocks []*part.PageIndexBlock, group int, ro
 			continue
 		}
 		first, end := b.Page(row)
-		c, err := partreader.ReadColumns(h.ctx, h.store, key, b, first, end-first, part.ColDomain, part.ColHost)
+		c, err := part.ReadColumns(h.ctx, h.store, key, b, first, end-first, part.ColDomain, part.ColHost)
 		h.page, h.group, h.first = c, group, first
 		return err
 	}

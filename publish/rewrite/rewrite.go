@@ -34,19 +34,16 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partwriter"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowmerge"
-	"github.com/urlake/urlake/lake/rowsort"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
 const (
 	// arena is the memory for rows, in bytes.
-	arena = rowmerge.Arena
+	arena = row.MergeArena
 
 	// readRows is how many rows are read at once: four pages.
 	readRows = 4 * part.PageRows
@@ -147,18 +144,18 @@ type Options struct {
 	// of rows read and written so far.
 	Progress func(rows int64)
 	// Hide are the rules of the job, nil for none. Rows that they hide are dropped.
-	Hide *takedown.Rules
+	Hide *catalog.Takedowns
 	// Domain returns the domain of a canonical host by the job's public suffix list. Nil says that
 	// the rows of the sources follow this list.
 	Domain func(host string) string
 	// Limits divide the work; only tests set them.
-	Limits rowmerge.Limits
+	Limits row.MergeLimits
 	Arena  int64
 }
 
 func (o *Options) setDefaults() {
-	if o.Limits == (rowmerge.Limits{}) {
-		o.Limits = rowmerge.DefaultLimits
+	if o.Limits == (row.MergeLimits{}) {
+		o.Limits = row.DefaultMergeLimits
 	}
 	if o.Arena == 0 {
 		o.Arena = arena
@@ -226,7 +223,7 @@ func Do(ctx context.Context, store blob.Store, run string, j *Job, opt Options) 
 }
 
 func (w *work) do() (Result, error) {
-	buffer := rowsort.NewBuffer(w.opt.Arena)
+	buffer := row.NewBuffer(w.opt.Arena)
 	defer buffer.Release()
 	s := shuffler{work: w, buffer: buffer}
 	if err := w.checkRules(); err != nil {
@@ -237,7 +234,7 @@ func (w *work) do() (Result, error) {
 			return Result{}, err
 		}
 	}
-	var source rowmerge.Source
+	var source row.Source
 	if len(s.files) == 0 { // all rows are in memory
 		s.count()
 		source = func(_ string, first, last byte, sink row.Sink) error { return buffer.Rows(w.ctx, first, last, sink) }
@@ -247,7 +244,7 @@ func (w *work) do() (Result, error) {
 		}
 		buffer.Shrink()
 	}
-	_, tasks := rowmerge.Plan(&s.partitions, w.opt.Limits)
+	_, tasks := row.PlanMerge(&s.partitions, w.opt.Limits)
 	var done []merged
 	for i := range tasks {
 		m, err := w.merge(i, &tasks[i], s.files, source)
@@ -275,9 +272,9 @@ func (w *work) checkRules() error {
 // shuffler reads sources into a buffer.
 type shuffler struct {
 	*work
-	buffer     *rowsort.Buffer
-	files      []rowsort.ShuffleFile
-	partitions [row.Partitions]rowmerge.Partition
+	buffer     *row.Buffer
+	files      []row.ShuffleFile
+	partitions [row.Partitions]row.PartitionSize
 	counted    []lake.Member // members of the sources that were read, in any order, if takedowns apply
 	dropped    int64         // rows
 	record     *lake.Batch   // of the last source
@@ -413,8 +410,8 @@ func (s *shuffler) part(
 	var domain, host, own string // own is the domain of the host in the new part
 	var number uint32
 	hasNumber := false
-	var hides *takedown.Matcher // nil for a domain of which nothing is hidden
-	inBatch := ""               // the batch of a union's row
+	var hides *catalog.Matcher // nil for a domain of which nothing is hidden
+	inBatch := ""              // the batch of a union's row
 	if len(s.job.Members) > 0 {
 		inBatch = batch
 	}
@@ -442,7 +439,7 @@ func (s *shuffler) part(
 					own = strings.Clone(s.opt.Domain(host))
 				}
 			}
-			if hides != nil && hides.Hides(&takedown.Row{
+			if hides != nil && hides.Hides(&catalog.Row{
 				Dataset: s.job.DatasetID, Scheme: r.Scheme[i], Host: host, Path: r.PathQuery[i], Port: r.Port[i],
 				TS: r.TS[i], HasTS: r.HasTS[i],
 			}) {
@@ -497,14 +494,14 @@ type merged struct {
 
 // merge does a task with the rows of source, or of the shuffle files if that is nil.
 func (w *work) merge(
-	number int, t *rowmerge.Task, files []rowsort.ShuffleFile, source rowmerge.Source,
+	number int, t *row.MergeTask, files []row.ShuffleFile, source row.Source,
 ) (m merged, err error) {
 	if source == nil {
 		spill := func(prefix string, pass, n int) string {
 			return fmt.Sprintf("%smerging/%06d/%s-%d-%06d", w.staging, number, prefix, pass, n)
 		}
 		var release func()
-		source, release, err = rowmerge.FromShuffle(w.ctx, w.store, files, w.opt.Arena, t.Prefixes, spill)
+		source, release, err = row.FromShuffle(w.ctx, w.store, files, w.opt.Arena, t.Prefixes, spill)
 		if err != nil {
 			return m, err
 		}
@@ -512,8 +509,8 @@ func (w *work) merge(
 	}
 	collector := postings.NewCollector(w.job.DatasetID, w.job.Name(), w.opt.TempDir)
 	defer collector.Close()
-	opt := partwriter.Options{Dataset: w.job.DatasetID, Batch: w.job.Name(), TempDir: w.opt.TempDir}
-	out, err := rowmerge.Write(w.ctx, w.store, t.Prefixes, source, opt, collector, w.report)
+	opt := part.Options{Dataset: w.job.DatasetID, Batch: w.job.Name(), TempDir: w.opt.TempDir}
+	out, err := part.WriteTask(w.ctx, w.store, t.Prefixes, source, opt, collector, w.report)
 	if err != nil {
 		return m, err
 	}

@@ -17,9 +17,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/verify"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowmerge"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/publish/rewrite"
 )
 
@@ -116,7 +115,7 @@ func TestUnionHasTheRowsOfItsBatches(t *testing.T) {
 // Whatever the sources and the memory, the same batches make the same union.
 func TestSameMembersSameBytes(t *testing.T) {
 	l, j := someBatches(t, 6)
-	limits := rowmerge.Limits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10} // two digits, several tasks
+	limits := row.MergeLimits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10} // two digits, several tasks
 	opt := func(arena int64) rewrite.Options {
 		return rewrite.Options{TempDir: t.TempDir(), Limits: limits, Arena: arena}
 	}
@@ -262,7 +261,7 @@ func rowsOf(t *testing.T, store blob.Store, ref segment.BatchRef, domain string)
 func TestHiddenRowsAreDropped(t *testing.T) {
 	l, j := someBatches(t, 4)
 	domain := l.Rows[1][len(l.Rows[1])/2].Domain
-	rule := takedown.Rule{ID: "20261120-0123456789", Target: takedown.Target{Kind: takedown.Domain, Host: domain}, Reason: "test"}
+	rule := catalog.Takedown{ID: "20261120-0123456789", Target: catalog.Target{Kind: catalog.DomainTarget, Host: domain}, Reason: "test"}
 	left, hidden := map[string]int64{}, map[string]int64{}
 	var rows []row.Row
 	for _, r := range l.Rows[1] {
@@ -270,7 +269,7 @@ func TestHiddenRowsAreDropped(t *testing.T) {
 			rows = append(rows, r)
 		}
 	}
-	opt := rewrite.Options{TempDir: t.TempDir(), Limits: rowmerge.Limits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}
+	opt := rewrite.Options{TempDir: t.TempDir(), Limits: row.MergeLimits{AnyPrefix: 1 << 10, OneDigit: 8 << 10, Task: 4 << 10}}
 	total := int64(0)
 	for i := range j.Sources {
 		s := &j.Sources[i]
@@ -287,7 +286,7 @@ func TestHiddenRowsAreDropped(t *testing.T) {
 	if _, err := rewrite.Do(t.Context(), l.Store, "none", j, opt); err == nil {
 		t.Error("a job without its rules was done")
 	}
-	opt.Hide = takedown.NewRules(rule)
+	opt.Hide = catalog.NewTakedowns(rule)
 	want, err := rewrite.Do(t.Context(), l.Store, "whole", j, opt)
 	if err != nil {
 		t.Fatal(err)

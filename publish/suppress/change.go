@@ -14,8 +14,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // ErrUnknown means that the lake has no rule in force with that id.
@@ -44,13 +43,13 @@ type Result struct {
 	ID    string `json:"id"`
 	Epoch uint64 `json:"epoch"`
 	// Rule is the rule in its canonical form.
-	Rule takedown.Rule `json:"rule"`
+	Rule catalog.Takedown `json:"rule"`
 	// Version is the current one, and Current what the rule matches there.
-	Version string           `json:"version"`
-	Current takedown.Matched `json:"current"`
-	// Versions and Datasets are what the rule matches, see takedown.Record.
-	Versions []takedown.Matched `json:"versions"`
-	Datasets []takedown.Matched `json:"datasets"`
+	Version string          `json:"version"`
+	Current catalog.Matched `json:"current"`
+	// Versions and Datasets are what the rule matches, see catalog.TakedownRecord.
+	Versions []catalog.Matched `json:"versions"`
+	Datasets []catalog.Matched `json:"datasets"`
 	// Segments is the number of segments that the versions have, Tables of how many of them rows
 	// are hidden, by any rule.
 	Segments int `json:"segments"`
@@ -63,12 +62,12 @@ type Result struct {
 
 // probes returns rules of which matches are counted: the rule, and the same without its times if it
 // has any.
-func probes(r *takedown.Rule) (probe, undated *takedown.Rules) {
-	probe = takedown.NewRules(*r)
+func probes(r *catalog.Takedown) (probe, undated *catalog.Takedowns) {
+	probe = catalog.NewTakedowns(*r)
 	if r.From != nil || r.To != nil {
 		always := *r
 		always.From, always.To = nil, nil
-		undated = takedown.NewRules(always)
+		undated = catalog.NewTakedowns(always)
 	}
 	return probe, undated
 }
@@ -77,7 +76,7 @@ func probes(r *takedown.Rule) (probe, undated *takedown.Rules) {
 // rule matches, unless somebody else has lifted it since. If an equal rule is in force, nothing
 // changes, and the result says so; of two callers that add equal rules at once, one adds it. The
 // error is ErrTaken if the id is not new.
-func Add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options) (*Result, error) {
+func Add(ctx context.Context, store blob.Store, r catalog.Takedown, opt Options) (*Result, error) {
 	res, err := add(ctx, store, r, opt, false)
 	if err != nil {
 		return nil, fmt.Errorf("add takedown: %w", err)
@@ -86,7 +85,7 @@ func Add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options) (*
 }
 
 // Preview returns what Add would do. It changes nothing.
-func Preview(ctx context.Context, store blob.Store, r takedown.Rule, opt Options) (*Result, error) {
+func Preview(ctx context.Context, store blob.Store, r catalog.Takedown, opt Options) (*Result, error) {
 	res, err := add(ctx, store, r, opt, true)
 	if err != nil {
 		return nil, fmt.Errorf("look for what a takedown matches: %w", err)
@@ -94,11 +93,11 @@ func Preview(ctx context.Context, store blob.Store, r takedown.Rule, opt Options
 	return res, nil
 }
 
-func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dryRun bool) (*Result, error) {
+func add(ctx context.Context, store blob.Store, r catalog.Takedown, opt Options, dryRun bool) (*Result, error) {
 	a := newApplier(store, opt.TempDir)
 	var res *Result
-	change := func(ctx context.Context, m *manifest.Manifest) (*takedown.Ref, uint64, error) {
-		doc, err := takedown.Read(ctx, store, m.Takedowns)
+	change := func(ctx context.Context, m *catalog.Manifest) (*catalog.TakedownRef, uint64, error) {
+		doc, err := catalog.ReadTakedowns(ctx, store, m.Takedowns)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -114,7 +113,7 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 			// An earlier attempt made it, and its reply was lost. It may have been lifted since.
 			return nil, 0, nil
 		}
-		equal := slices.IndexFunc(rules.All(), func(have takedown.Rule) bool { return have.Same(&r) })
+		equal := slices.IndexFunc(rules.All(), func(have catalog.Takedown) bool { return have.Same(&r) })
 		if equal >= 0 && !dryRun {
 			have := rules.All()[equal]
 			rec, _, err := doc.Record(ctx, store, have.ID)
@@ -127,7 +126,7 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 		if taken {
 			return nil, 0, fmt.Errorf("%w: %s", ErrTaken, r.ID)
 		}
-		if rules.Len() == takedown.MaxRules {
+		if rules.Len() == catalog.MaxTakedowns {
 			return nil, 0, fmt.Errorf("the lake has %d takedowns, which is the most", rules.Len())
 		}
 		if dryRun {
@@ -141,7 +140,7 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 			res.ID, res.Rule.ID, res.Epoch, res.DryRun = "", "", m.TakedownEpoch, true
 			return nil, 0, nil
 		}
-		next, err := doc.Edit(ctx, store, &r, nil, takedown.NewRecord(&r, doc.Epoch+1, res.Versions, res.Datasets))
+		next, err := doc.Edit(ctx, store, &r, nil, catalog.NewTakedownRecord(&r, doc.Epoch+1, res.Versions, res.Datasets))
 		if err != nil {
 			return nil, 0, err
 		}
@@ -149,13 +148,13 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 		return finish(ctx, store, next, done)
 	}
 	if dryRun {
-		m, _, err := manifest.Read(ctx, store)
+		m, _, err := catalog.ReadManifest(ctx, store)
 		if err == nil {
 			_, _, err = change(ctx, m)
 		}
 		return res, err
 	}
-	if err := manifest.SetTakedowns(ctx, store, change); err != nil {
+	if err := catalog.SetTakedowns(ctx, store, change); err != nil {
 		return nil, err
 	}
 	return res, nil
@@ -164,7 +163,7 @@ func add(ctx context.Context, store blob.Store, r takedown.Rule, opt Options, dr
 // change applies rules that differ from those before in r to all versions, and counts what r
 // matches.
 func (a *applier) change(
-	ctx context.Context, m *manifest.Manifest, doc *takedown.Document, rules *takedown.Rules, r *takedown.Rule,
+	ctx context.Context, m *catalog.Manifest, doc *catalog.TakedownDocument, rules *catalog.Takedowns, r *catalog.Takedown,
 ) (*Result, []applied, error) {
 	versions, err := a.readVersions(ctx, m)
 	if err != nil {
@@ -185,18 +184,18 @@ func (a *applier) change(
 
 // finish writes a document that covers the segments of done.
 func finish(
-	ctx context.Context, store blob.Store, doc *takedown.Document, done []applied,
-) (*takedown.Ref, uint64, error) {
-	doc.Segments = make([]takedown.Segment, len(done))
+	ctx context.Context, store blob.Store, doc *catalog.TakedownDocument, done []applied,
+) (*catalog.TakedownRef, uint64, error) {
+	doc.Segments = make([]catalog.TakedownSegment, len(done))
 	for i := range done {
-		doc.Segments[i] = done[i].Segment
+		doc.Segments[i] = done[i].TakedownSegment
 	}
 	ref, err := doc.Write(ctx, store)
 	return &ref, doc.Epoch, err
 }
 
 // count sets what was matched.
-func (r *Result) count(versions []*manifest.Version, done []applied) {
+func (r *Result) count(versions []*catalog.Version, done []applied) {
 	bySegment := map[string]map[uint32]*deletion.Match{}
 	for i := range done {
 		bySegment[done[i].ID] = done[i].matched
@@ -214,8 +213,8 @@ func (r *Result) count(versions []*manifest.Version, done []applied) {
 }
 
 // name sets the names of datasets: those in the newest version that has the dataset.
-func (r *Result) name(ctx context.Context, versions []*manifest.Version) error {
-	missing := map[uint32]*takedown.Matched{}
+func (r *Result) name(ctx context.Context, versions []*catalog.Version) error {
+	missing := map[uint32]*catalog.Matched{}
 	for i := range r.Datasets {
 		missing[r.Datasets[i].DatasetID] = &r.Datasets[i]
 	}
@@ -244,8 +243,8 @@ func Lift(ctx context.Context, store blob.Store, id, by, reason string, opt Opti
 	a := newApplier(store, opt.TempDir)
 	now := opt.now().UTC().Truncate(time.Second)
 	var res *Result
-	err := manifest.SetTakedowns(ctx, store, func(ctx context.Context, m *manifest.Manifest) (*takedown.Ref, uint64, error) {
-		doc, err := takedown.Read(ctx, store, m.Takedowns)
+	err := catalog.SetTakedowns(ctx, store, func(ctx context.Context, m *catalog.Manifest) (*catalog.TakedownRef, uint64, error) {
+		doc, err := catalog.ReadTakedowns(ctx, store, m.Takedowns)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -260,7 +259,7 @@ func Lift(ctx context.Context, store blob.Store, id, by, reason string, opt Opti
 		r, ok := rules.Find(id)
 		switch {
 		case ok && !recorded:
-			rec = takedown.NewRecord(&r, doc.Epoch, nil, nil)
+			rec = catalog.NewTakedownRecord(&r, doc.Epoch, nil, nil)
 		case ok:
 		case !recorded || rec.Lifted == nil:
 			return nil, 0, fmt.Errorf("%w: %s", ErrUnknown, id)
@@ -294,7 +293,7 @@ func Lift(ctx context.Context, store blob.Store, id, by, reason string, opt Opti
 // which nobody can read any more. A lake whose takedowns are intact is not changed.
 func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []error, err error) {
 	a := newApplier(store, tempDir)
-	err = manifest.SetTakedowns(ctx, store, func(ctx context.Context, m *manifest.Manifest) (*takedown.Ref, uint64, error) {
+	err = catalog.SetTakedowns(ctx, store, func(ctx context.Context, m *catalog.Manifest) (*catalog.TakedownRef, uint64, error) {
 		lost = nil
 		if m.Takedowns == nil {
 			return nil, 0, nil
@@ -305,11 +304,11 @@ func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []erro
 		}
 		if lake.IsDamage(err) {
 			lost = append(lost, err)
-			if doc, err = takedown.Restore(ctx, store, m.TakedownEpoch+1); err == nil {
+			if doc, err = catalog.RestoreTakedowns(ctx, store, m.TakedownEpoch+1); err == nil {
 				rules, err = doc.Rules(ctx, store)
 			}
 			// A rule less would show what was taken down.
-			if named, readErr := takedown.Read(ctx, store, m.Takedowns); err == nil && readErr == nil &&
+			if named, readErr := catalog.ReadTakedowns(ctx, store, m.Takedowns); err == nil && readErr == nil &&
 				named.RulePieces.Entries > doc.RulePieces.Entries {
 				err = lost[0]
 			}
@@ -321,10 +320,10 @@ func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []erro
 		if err != nil {
 			return nil, 0, err
 		}
-		none := func(string) (takedown.Segment, bool) { return takedown.Segment{}, false }
+		none := func(string) (catalog.TakedownSegment, bool) { return catalog.TakedownSegment{}, false }
 		views := viewsOf(versions...)
 		var mu sync.Mutex
-		done, err := a.apply(ctx, views, none, work{Rules: deletion.Rules{InForce: rules}, spare: func(s *manifest.Segment, err error) (takedown.Segment, bool) {
+		done, err := a.apply(ctx, views, none, work{Rules: deletion.Rules{InForce: rules}, spare: func(s *catalog.Segment, err error) (catalog.TakedownSegment, bool) {
 			have, ok := doc.Find(s.View())
 			if ok && have.Table != nil {
 				_, damage := deletion.Open(ctx, store, *have.Table, nil)
@@ -336,14 +335,14 @@ func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []erro
 			mu.Lock()
 			defer mu.Unlock()
 			lost = append(lost, err)
-			return takedown.Segment{}, true
+			return catalog.TakedownSegment{}, true
 		}})
 		if err != nil {
 			return nil, 0, err
 		}
-		covered := map[string]takedown.Segment{}
+		covered := map[string]catalog.TakedownSegment{}
 		for i := range done {
-			covered[done[i].ID] = done[i].Segment
+			covered[done[i].ID] = done[i].TakedownSegment
 		}
 		if doc.Epoch == m.TakedownEpoch && !slices.ContainsFunc(views, func(s view) bool {
 			have, _ := doc.Find(s.View())
@@ -360,8 +359,8 @@ func Reapply(ctx context.Context, store blob.Store, tempDir string) (lost []erro
 }
 
 // read reads a document with its rules and all its records.
-func read(ctx context.Context, store blob.Store, ref *takedown.Ref) (*takedown.Document, *takedown.Rules, error) {
-	doc, err := takedown.Read(ctx, store, ref)
+func read(ctx context.Context, store blob.Store, ref *catalog.TakedownRef) (*catalog.TakedownDocument, *catalog.Takedowns, error) {
+	doc, err := catalog.ReadTakedowns(ctx, store, ref)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -379,7 +378,7 @@ func read(ctx context.Context, store blob.Store, ref *takedown.Ref) (*takedown.D
 
 // earlierOnly leaves damaged segments out that the current version lacks: readers answer from no
 // segment that the takedowns do not cover.
-func earlierOnly(m *manifest.Manifest, versions []*manifest.Version) func(*manifest.Segment, error) (takedown.Segment, bool) {
+func earlierOnly(m *catalog.Manifest, versions []*catalog.Version) func(*catalog.Segment, error) (catalog.TakedownSegment, bool) {
 	current := map[string]bool{}
 	for _, v := range versions {
 		for i := range v.Segments {
@@ -388,20 +387,20 @@ func earlierOnly(m *manifest.Manifest, versions []*manifest.Version) func(*manif
 			}
 		}
 	}
-	return func(s *manifest.Segment, _ error) (takedown.Segment, bool) {
-		return takedown.Segment{}, !current[s.View()]
+	return func(s *catalog.Segment, _ error) (catalog.TakedownSegment, bool) {
+		return catalog.TakedownSegment{}, !current[s.View()]
 	}
 }
 
 // Covering returns what applies the takedowns to the segments that a commit adds: the Cover of a
-// manifest.Commit. It keeps what it has made from one attempt to the next, unless the rules or the
+// catalog.Commit. It keeps what it has made from one attempt to the next, unless the rules or the
 // last sweep of a garbage collection have changed.
-func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.Manifest, *manifest.Version) (*takedown.Ref, error) {
+func Covering(store blob.Store, tempDir string) func(context.Context, *catalog.Manifest, *catalog.Version) (*catalog.TakedownRef, error) {
 	a := newApplier(store, tempDir)
 	made := map[string]applied{}
 	rulesOf, swept := "", uint64(0)
-	return func(ctx context.Context, m *manifest.Manifest, v *manifest.Version) (*takedown.Ref, error) {
-		doc, err := takedown.Read(ctx, store, m.Takedowns)
+	return func(ctx context.Context, m *catalog.Manifest, v *catalog.Version) (*catalog.TakedownRef, error) {
+		doc, err := catalog.ReadTakedowns(ctx, store, m.Takedowns)
 		if err != nil {
 			return nil, err
 		}
@@ -425,7 +424,7 @@ func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.
 			_, ok := made[s.View()]
 			return ok
 		})
-		none := func(string) (takedown.Segment, bool) { return takedown.Segment{}, false }
+		none := func(string) (catalog.TakedownSegment, bool) { return catalog.TakedownSegment{}, false }
 		done, err := a.apply(ctx, todo, none, work{Rules: deletion.Rules{InForce: rules}})
 		if err != nil {
 			return nil, err
@@ -441,21 +440,21 @@ func Covering(store blob.Store, tempDir string) func(context.Context, *manifest.
 			}
 		}
 		for _, s := range missing {
-			next.Segments = append(next.Segments, made[s.View()].Segment)
+			next.Segments = append(next.Segments, made[s.View()].TakedownSegment)
 		}
-		slices.SortFunc(next.Segments, func(a, b takedown.Segment) int { return strings.Compare(a.ID, b.ID) })
+		slices.SortFunc(next.Segments, func(a, b catalog.TakedownSegment) int { return strings.Compare(a.ID, b.ID) })
 		ref, err := next.Write(ctx, store)
 		return &ref, err
 	}
 }
 
 // kept returns the segments of a document that versions of the manifest have.
-func (a *applier) kept(ctx context.Context, m *manifest.Manifest, doc *takedown.Document) ([]takedown.Segment, error) {
+func (a *applier) kept(ctx context.Context, m *catalog.Manifest, doc *catalog.TakedownDocument) ([]catalog.TakedownSegment, error) {
 	versions, err := a.readVersions(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	var kept []takedown.Segment
+	var kept []catalog.TakedownSegment
 	for _, s := range viewsOf(versions...) {
 		if have, ok := doc.Find(s.View()); ok {
 			kept = append(kept, have)

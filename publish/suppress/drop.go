@@ -10,9 +10,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 // Hidden is what takedowns hide of the rows of a batch or a union.
@@ -26,27 +25,27 @@ type Hidden struct {
 // Dropping is what takedowns hide in a version, for a compaction that drops it. Nil hides nothing.
 type Dropping struct {
 	a      *applier
-	doc    *takedown.Document
-	rules  *takedown.Rules
-	list   string                         // the public suffix list of the version
-	hidden map[manifest.BatchName]*Hidden // by what holds the rows: a batch, or a union
+	doc    *catalog.TakedownDocument
+	rules  *catalog.Takedowns
+	list   string                        // the public suffix list of the version
+	hidden map[catalog.BatchName]*Hidden // by what holds the rows: a batch, or a union
 	// dead are the segments' views that have dead batches, whose rows the takedowns may match, too.
 	dead map[string]bool
 }
 
 // ReadDropping returns what hides rows of a version of a manifest, nil if nothing does.
 func ReadDropping(
-	ctx context.Context, store blob.Store, m *manifest.Manifest, v *manifest.Version,
+	ctx context.Context, store blob.Store, m *catalog.Manifest, v *catalog.Version,
 ) (*Dropping, error) {
 	if m.Takedowns == nil {
 		return nil, nil
 	}
-	doc, err := takedown.Read(ctx, store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(ctx, store, m.Takedowns)
 	if err != nil {
 		return nil, err
 	}
 	d := &Dropping{
-		a: newApplier(store, ""), doc: doc, list: v.PublicSuffix, hidden: map[manifest.BatchName]*Hidden{}, dead: map[string]bool{},
+		a: newApplier(store, ""), doc: doc, list: v.PublicSuffix, hidden: map[catalog.BatchName]*Hidden{}, dead: map[string]bool{},
 	}
 	d.rules, err = doc.Rules(ctx, store)
 	return d, err
@@ -54,7 +53,7 @@ func ReadDropping(
 
 // Hides reports whether a segment of the version has rows that are hidden; after Add, also whether
 // it has dead rows that may be.
-func (d *Dropping) Hides(s *manifest.Segment) bool {
+func (d *Dropping) Hides(s *catalog.Segment) bool {
 	if d == nil {
 		return false
 	}
@@ -68,12 +67,12 @@ func (d *Dropping) In(dataset uint32, stored string) *Hidden {
 	if d == nil {
 		return nil
 	}
-	return d.hidden[manifest.BatchName{DatasetID: dataset, Batch: stored}]
+	return d.hidden[catalog.BatchName{DatasetID: dataset, Batch: stored}]
 }
 
 // Add looks what is hidden in a segment of the version. It looks into deletion tables, the postings
 // and the list of parts, and reads no rows.
-func (d *Dropping) Add(ctx context.Context, s *manifest.Segment) error {
+func (d *Dropping) Add(ctx context.Context, s *catalog.Segment) error {
 	if d == nil || d.rules.Len() == 0 {
 		return nil
 	}
@@ -87,7 +86,7 @@ func (d *Dropping) Add(ctx context.Context, s *manifest.Segment) error {
 	return nil
 }
 
-func (d *Dropping) add(ctx context.Context, s *manifest.Segment, covered takedown.Segment) error {
+func (d *Dropping) add(ctx context.Context, s *catalog.Segment, covered catalog.TakedownSegment) error {
 	seg, err := segment.Open(ctx, d.a.store, deletion.SegmentRef(s), segment.Options{
 		Cache: segment.NewFrameCache(cacheBytes), PostingsOnly: true, WholeFiles: true,
 	})
@@ -148,7 +147,7 @@ func (d *Dropping) add(ctx context.Context, s *manifest.Segment, covered takedow
 		}
 		for id, rows := range byFile {
 			f := seg.Files().Info(id)
-			name := manifest.BatchName{DatasetID: f.DatasetID, Batch: f.Batch}
+			name := catalog.BatchName{DatasetID: f.DatasetID, Batch: f.Batch}
 			h := d.hidden[name]
 			if h == nil {
 				h = &Hidden{}
@@ -209,20 +208,20 @@ func hiddenRows(ctx context.Context, seg *segment.Segment, before, after *deleti
 }
 
 // Rules returns the rules of a lake that are in force.
-func Rules(ctx context.Context, store blob.Store) (*takedown.Rules, error) {
+func Rules(ctx context.Context, store blob.Store) (*catalog.Takedowns, error) {
 	for {
-		m, _, err := manifest.Read(ctx, store)
+		m, _, err := catalog.ReadManifest(ctx, store)
 		if err != nil {
 			return nil, err
 		}
-		doc, err := takedown.Read(ctx, store, m.Takedowns)
-		var rules *takedown.Rules
+		doc, err := catalog.ReadTakedowns(ctx, store, m.Takedowns)
+		var rules *catalog.Takedowns
 		if err == nil {
 			rules, err = doc.Rules(ctx, store)
 		}
 		if errors.Is(err, codec.ErrCorrupt) {
 			// What a later manifest refers to no longer may be collected while it is read.
-			if now, _, readErr := manifest.ReadUnchecked(ctx, store); readErr == nil && now.Generation != m.Generation {
+			if now, _, readErr := catalog.ReadManifestUnchecked(ctx, store); readErr == nil && now.Generation != m.Generation {
 				continue
 			}
 		}
@@ -231,7 +230,7 @@ func Rules(ctx context.Context, store blob.Store) (*takedown.Rules, error) {
 }
 
 // InForce returns the rules of a lake with these ids, and whether all of them are in force.
-func InForce(ctx context.Context, store blob.Store, ids []string) (picked *takedown.Rules, all bool, err error) {
+func InForce(ctx context.Context, store blob.Store, ids []string) (picked *catalog.Takedowns, all bool, err error) {
 	rules, err := Rules(ctx, store)
 	if err != nil {
 		return nil, false, err

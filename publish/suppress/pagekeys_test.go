@@ -6,32 +6,32 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 // Older page keys are judged by what they may have been cut from.
 func TestPageKeysOfHiddenRows(t *testing.T) {
 	const key = "index/segments/00000000000000000000000000000000/parts.keys.zst"
-	target := func(kind takedown.Kind, host, path string) *takedown.Rule {
-		return &takedown.Rule{Target: takedown.Target{Kind: kind, Host: host, Path: path}}
+	target := func(kind catalog.TargetKind, host, path string) *catalog.Takedown {
+		return &catalog.Takedown{Target: catalog.Target{Kind: kind, Host: host, Path: path}}
 	}
 	own := part.PageKey{Host: "www.a.test", Path: "/secret/b", Port: part.NoPort}
 	for _, c := range []struct {
-		rule  *takedown.Rule
+		rule  *catalog.Takedown
 		holds bool
 	}{
-		{target(takedown.Domain, "a.test", ""), true},
-		{target(takedown.Domain, "b.test", ""), false},
-		{target(takedown.Domain, "w.a.test", ""), false},
-		{target(takedown.Host, "www.a.test", ""), true},
-		{target(takedown.Host, "a.test", ""), false},
-		{target(takedown.URL, "www.a.test", "/secret/book"), true},
-		{target(takedown.URL, "www.a.test", "/secret/"), false}, // the key was cut from a longer path
-		{target(takedown.URL, "a.test", "/secret/book"), false},
-		{target(takedown.Prefix, "www.a.test", "/secret/"), true},
-		{target(takedown.Prefix, "www.a.test", "/secret/book/"), true},
-		{target(takedown.Prefix, "www.a.test", "/secret/c"), false},
+		{target(catalog.DomainTarget, "a.test", ""), true},
+		{target(catalog.DomainTarget, "b.test", ""), false},
+		{target(catalog.DomainTarget, "w.a.test", ""), false},
+		{target(catalog.HostTarget, "www.a.test", ""), true},
+		{target(catalog.HostTarget, "a.test", ""), false},
+		{target(catalog.URLTarget, "www.a.test", "/secret/book"), true},
+		{target(catalog.URLTarget, "www.a.test", "/secret/"), false}, // the key was cut from a longer path
+		{target(catalog.URLTarget, "a.test", "/secret/book"), false},
+		{target(catalog.PrefixTarget, "www.a.test", "/secret/"), true},
+		{target(catalog.PrefixTarget, "www.a.test", "/secret/book/"), true},
+		{target(catalog.PrefixTarget, "www.a.test", "/secret/c"), false},
 	} {
 		var file bytes.Buffer
 		w := segment.NewPageKeysWriter(&file)

@@ -11,7 +11,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish/suppress"
 )
 
@@ -24,17 +24,17 @@ func published(t *testing.T) blob.Store {
 	return store
 }
 
-func document(t *testing.T, store blob.Store) *takedown.Document {
+func document(t *testing.T, store blob.Store) *catalog.TakedownDocument {
 	t.Helper()
 	m := current(t, store)
-	doc, err := takedown.Read(t.Context(), store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(t.Context(), store, m.Takedowns)
 	if err != nil || doc.Epoch != m.TakedownEpoch {
 		t.Fatalf("epoch %d in the manifest, %v: %+v", m.TakedownEpoch, err, doc)
 	}
 	return doc
 }
 
-func record(t *testing.T, store blob.Store, id string) takedown.Record {
+func record(t *testing.T, store blob.Store, id string) catalog.TakedownRecord {
 	t.Helper()
 	rec, ok, err := document(t, store).Record(t.Context(), store, id)
 	if err != nil || !ok {
@@ -47,7 +47,7 @@ func record(t *testing.T, store blob.Store, id string) takedown.Record {
 func TestOneOfTwoEqualRulesIsAdded(t *testing.T) {
 	ids := [2]string{}
 	add := func(n int) func(blob.Store) error {
-		r := rule(t, n, takedown.Domain, "site0.test")
+		r := rule(t, n, catalog.DomainTarget, "site0.test")
 		return func(store blob.Store) error {
 			res, err := suppress.Add(context.Background(), store, r, suppress.Options{})
 			if err == nil {
@@ -72,12 +72,12 @@ func TestOneOfTwoEqualRulesIsAdded(t *testing.T) {
 // made once, and what others did since stays.
 func TestLostReplyThenAnotherChange(t *testing.T) {
 	prepared := published(t)
-	old, r, other := rule(t, 1, takedown.Domain, "site0.test"), rule(t, 2, takedown.Host, "h1.site1.test"),
-		rule(t, 3, takedown.Host, "h2.site1.test")
+	old, r, other := rule(t, 1, catalog.DomainTarget, "site0.test"), rule(t, 2, catalog.HostTarget, "h1.site1.test"),
+		rule(t, 3, catalog.HostTarget, "h2.site1.test")
 	if _, err := suppress.Add(t.Context(), prepared, old, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	add := func(store blob.Store, r takedown.Rule) *suppress.Result {
+	add := func(store blob.Store, r catalog.Takedown) *suppress.Result {
 		t.Helper()
 		res, err := suppress.Add(t.Context(), store, r, suppress.Options{})
 		if err != nil {
@@ -133,7 +133,7 @@ func TestLostReplyThenAnotherChange(t *testing.T) {
 // The id of a lifted rule is not given again, so that its record stays.
 func TestIDOfALiftedRuleIsTaken(t *testing.T) {
 	store := published(t)
-	r := rule(t, 1, takedown.Domain, "site0.test")
+	r := rule(t, 1, catalog.DomainTarget, "site0.test")
 	if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -152,16 +152,16 @@ func TestIDOfALiftedRuleIsTaken(t *testing.T) {
 func TestManyWritersOfTakedowns(t *testing.T) {
 	const writers, each = 6, 4
 	store := published(t)
-	var rules []takedown.Rule
+	var rules []catalog.Takedown
 	for n := range writers * each {
-		rules = append(rules, rule(t, n, takedown.URL, fmt.Sprintf("https://h1.site1.test/x/%d", n)))
+		rules = append(rules, rule(t, n, catalog.URLTarget, fmt.Sprintf("https://h1.site1.test/x/%d", n)))
 	}
 	epochs := make([][]uint64, writers)
 	var wg sync.WaitGroup
 	for w := range writers {
 		wg.Go(func() {
 			for n, r := range rules[w*each : (w+1)*each] {
-				r.ID = takedown.NewID(time.Unix(1_900_000_000, 0))
+				r.ID = catalog.NewTakedownID(time.Unix(1_900_000_000, 0))
 				rules[w*each+n].ID = r.ID
 				res, err := suppress.Add(t.Context(), store, r, suppress.Options{})
 				if err == nil {

@@ -21,14 +21,11 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/lease"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/seekable"
-	"github.com/urlake/urlake/lake/takedown"
-	"github.com/urlake/urlake/lake/trash"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -61,9 +58,9 @@ type Holding struct {
 
 // State is what Inspect found.
 type State struct {
-	takedown.Record
+	catalog.TakedownRecord
 	// Rule is nil if the rule is lifted.
-	Rule *takedown.Rule `json:"rule,omitempty"`
+	Rule *catalog.Takedown `json:"rule,omitempty"`
 	// TakedownEpoch is the epoch that was looked at.
 	TakedownEpoch uint64 `json:"takedown_epoch"`
 	// Versions are the kept versions, each with the rows that the rule matches and those of them
@@ -107,9 +104,9 @@ var notLookedAt = []string{
 // inspector looks for what a rule hides.
 type inspector struct {
 	*applier
-	manifest *manifest.Manifest
-	rule     *takedown.Rule
-	probe    *takedown.Rules
+	manifest *catalog.Manifest
+	rule     *catalog.Takedown
+	probe    *catalog.Takedowns
 	state    *State
 	found    map[string]*Holding // by object
 	seen     map[string]bool     // parts that a segment told of
@@ -169,12 +166,12 @@ func isStaged(key string) bool {
 }
 
 // newInspector reads the takedown that has an id. The inspector has no rule if it was lifted.
-func newInspector(ctx context.Context, store blob.Store, id string) (*inspector, *takedown.Document, error) {
-	m, _, err := manifest.Read(ctx, store)
+func newInspector(ctx context.Context, store blob.Store, id string) (*inspector, *catalog.TakedownDocument, error) {
+	m, _, err := catalog.ReadManifest(ctx, store)
 	if err != nil {
 		return nil, nil, err
 	}
-	doc, err := takedown.Read(ctx, store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(ctx, store, m.Takedowns)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -190,14 +187,14 @@ func newInspector(ctx context.Context, store blob.Store, id string) (*inspector,
 		return nil, nil, err
 	}
 	state := &State{
-		Record: rec, TakedownEpoch: m.TakedownEpoch, Kept: []KeptVersion{}, Holdings: []Holding{}, NotLookedAt: notLookedAt,
+		TakedownRecord: rec, TakedownEpoch: m.TakedownEpoch, Kept: []KeptVersion{}, Holdings: []Holding{}, NotLookedAt: notLookedAt,
 	}
 	in := &inspector{
 		applier: newApplier(store, ""), manifest: m, state: state, found: map[string]*Holding{}, seen: map[string]bool{},
 		counted: map[string]bool{},
 	}
 	if r, ok := rules.Find(id); ok {
-		state.Rule, in.rule, in.probe = &r, &r, takedown.NewRules(r)
+		state.Rule, in.rule, in.probe = &r, &r, catalog.NewTakedowns(r)
 	}
 	return in, doc, nil
 }
@@ -205,7 +202,7 @@ func newInspector(ctx context.Context, store blob.Store, id string) (*inspector,
 // namesGo reports whether the name of a domain has to go too: a takedown of some of its rows leaves
 // it to the others.
 func (in *inspector) namesGo() bool {
-	return in.rule.Kind == takedown.Domain && in.rule.DatasetID == 0 && in.rule.From == nil && in.rule.To == nil
+	return in.rule.Kind == catalog.DomainTarget && in.rule.DatasetID == 0 && in.rule.From == nil && in.rule.To == nil
 }
 
 // holding returns the holding of an object.
@@ -227,7 +224,7 @@ type matchesIn struct {
 }
 
 // kept looks into the versions of the manifest.
-func (in *inspector) kept(ctx context.Context, m *manifest.Manifest, doc *takedown.Document) error {
+func (in *inspector) kept(ctx context.Context, m *catalog.Manifest, doc *catalog.TakedownDocument) error {
 	versions, err := in.readVersions(ctx, m)
 	if err != nil {
 		return err
@@ -269,7 +266,7 @@ func (in *inspector) note(got *matchesIn, each func(*Holding)) {
 }
 
 // segment looks into what versions have of a segment.
-func (in *inspector) segment(ctx context.Context, s *view, covered takedown.Segment) (*matchesIn, error) {
+func (in *inspector) segment(ctx context.Context, s *view, covered catalog.TakedownSegment) (*matchesIn, error) {
 	out := &matchesIn{parts: map[string]int64{}, datasets: map[string]uint32{}}
 	in.counted[s.ID] = true
 	if s.Rows == 0 {
@@ -338,7 +335,7 @@ func (in *inspector) segment(ctx context.Context, s *view, covered takedown.Segm
 }
 
 // leased looks into the versions that servers hold although the manifest lists them no longer.
-func (in *inspector) leased(ctx context.Context, m *manifest.Manifest) error {
+func (in *inspector) leased(ctx context.Context, m *catalog.Manifest) error {
 	leases, err := lease.All(ctx, in.store)
 	if err != nil {
 		return err
@@ -353,27 +350,27 @@ func (in *inspector) leased(ctx context.Context, m *manifest.Manifest) error {
 			continue
 		}
 		for _, id := range l.Versions {
-			if _, err := m.Version(id); err != nil && manifest.ValidVersionID(id) {
+			if _, err := m.Version(id); err != nil && catalog.ValidVersionID(id) {
 				holders[id] = append(holders[id], fmt.Sprintf("%s (%s), until %s if it is not renewed", l.Holder, l.Program,
 					l.Expires.Add(lease.MaxSkew).UTC().Format(time.RFC3339)))
 			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(holders)) {
-		data, _, err := in.store.Get(ctx, manifest.VersionKey(id))
+		data, _, err := in.store.Get(ctx, catalog.VersionKey(id))
 		if errors.Is(err, blob.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		v, err := manifest.DecodeVersion(in.store, data, manifest.VersionKey(id))
+		v, err := catalog.DecodeVersion(in.store, data, catalog.VersionKey(id))
 		if err != nil {
 			in.state.Unknown = append(in.state.Unknown, err.Error())
 			continue
 		}
 		for _, s := range viewsOf(v) {
-			got, err := in.segment(ctx, &s, takedown.Segment{})
+			got, err := in.segment(ctx, &s, catalog.TakedownSegment{})
 			if err != nil {
 				return err
 			}
@@ -404,7 +401,7 @@ func (in *inspector) partMay(key string) (dataset uint32, may, ok bool) {
 		return dataset, false, true
 	}
 	// A domain below the rule's can have any id.
-	may = m[2] == lake.AnyPrefix || in.rule.Kind == takedown.Domain ||
+	may = m[2] == lake.AnyPrefix || in.rule.Kind == catalog.DomainTarget ||
 		slices.ContainsFunc(in.rule.Names(), func(name string) bool {
 			return strings.HasPrefix(urlnorm.FormatID(urlnorm.DomainID(name)), m[2])
 		})
@@ -488,12 +485,12 @@ func (in *inspector) part(ctx context.Context, store blob.Store, info blob.Info,
 	if err != nil {
 		return 0, err
 	}
-	matchers := map[string]*takedown.Matcher{}
+	matchers := map[string]*catalog.Matcher{}
 	for i := range blocks {
 		b := &blocks[i]
 		for from := 0; from < b.Pages(); from += pagesAtOnce {
 			first, end := b.PageStart(from), b.PageStart(min(from+pagesAtOnce, b.Pages()))
-			c, err := partreader.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first, part.ColDomain, part.ColHost)
+			c, err := part.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first, part.ColDomain, part.ColHost)
 			if err != nil {
 				return 0, err
 			}
@@ -512,13 +509,13 @@ func (in *inspector) part(ctx context.Context, store blob.Store, info blob.Info,
 			if !may {
 				continue
 			}
-			more, err := partreader.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first,
+			more, err := part.ReadColumns(ctx, store, info.Key, b, b.FirstRow+first, end-first,
 				part.ColScheme, part.ColPort, part.ColTS, part.ColPathQuery)
 			if err != nil {
 				return 0, err
 			}
 			for j := range c.Rows {
-				row := takedown.Row{
+				row := catalog.Row{
 					Dataset: dataset, Scheme: more.Scheme[j], Host: c.Host[j], Path: more.PathQuery[j], Port: more.Port[j],
 					TS: more.TS[j], HasTS: more.HasTS[j],
 				}
@@ -568,7 +565,7 @@ func (in *inspector) indexes(ctx context.Context) error {
 		h := in.holding(kind, info.Key)
 		h.Bytes = info.Size
 		for ref, v := range in.versions {
-			if slices.ContainsFunc(v.Segments, func(s manifest.Segment) bool { return s.ID == id }) {
+			if slices.ContainsFunc(v.Segments, func(s catalog.Segment) bool { return s.ID == id }) {
 				h.Versions = append(h.Versions, ref.ID)
 			}
 		}
@@ -632,7 +629,7 @@ var partBatch = regexp.MustCompile(`^urls/dataset_id=([0-9]+)/domain_prefix=[^/]
 // finish sorts the holdings and says what ends them.
 func (in *inspector) finish(ctx context.Context) error {
 	listed := map[string]time.Time{}
-	lists, err := trash.Lists(ctx, in.store)
+	lists, err := lease.TrashLists(ctx, in.store)
 	if err != nil {
 		return err
 	}

@@ -42,9 +42,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -68,20 +67,20 @@ type applier struct {
 	tempDir string // "" for the system's
 
 	mu       sync.Mutex
-	versions map[manifest.VersionRef]*manifest.Version
+	versions map[catalog.VersionRef]*catalog.Version
 	suffixes map[string]*urlnorm.SuffixList // nil for one that the lake lacks
 }
 
 func newApplier(store blob.Store, tempDir string) *applier {
 	return &applier{
-		store: store, tempDir: tempDir, versions: map[manifest.VersionRef]*manifest.Version{},
+		store: store, tempDir: tempDir, versions: map[catalog.VersionRef]*catalog.Version{},
 		suffixes: map[string]*urlnorm.SuffixList{},
 	}
 }
 
 // readVersions returns all versions of a manifest.
-func (a *applier) readVersions(ctx context.Context, m *manifest.Manifest) ([]*manifest.Version, error) {
-	list := make([]*manifest.Version, len(m.Versions))
+func (a *applier) readVersions(ctx context.Context, m *catalog.Manifest) ([]*catalog.Version, error) {
+	list := make([]*catalog.Version, len(m.Versions))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(versionsAtOnce)
 	for i, ref := range m.Versions {
@@ -92,7 +91,7 @@ func (a *applier) readVersions(ctx context.Context, m *manifest.Manifest) ([]*ma
 			continue
 		}
 		group.Go(func() error {
-			v, err := manifest.ReadVersion(ctx, a.store, ref)
+			v, err := catalog.ReadVersion(ctx, a.store, ref)
 			if err != nil {
 				return fmt.Errorf("version %s: %w", ref.ID, err)
 			}
@@ -112,12 +111,12 @@ func (a *applier) readVersions(ctx context.Context, m *manifest.Manifest) ([]*ma
 // that a segment names may be an older one: a batch keeps its list's name if a change of the list
 // moves none of its rows.
 type view struct {
-	manifest.Segment
+	catalog.Segment
 	list string
 }
 
 // viewsOf returns what versions have of segments, each view once, in their order.
-func viewsOf(versions ...*manifest.Version) []view {
+func viewsOf(versions ...*catalog.Version) []view {
 	all := map[string]view{}
 	for _, v := range versions {
 		for _, s := range v.Segments {
@@ -134,7 +133,7 @@ func viewsOf(versions ...*manifest.Version) []view {
 // applied is the result of applying rules to a segment: what covers it, and what the probe matches,
 // by dataset.
 type applied struct {
-	takedown.Segment
+	catalog.TakedownSegment
 	matched map[uint32]*deletion.Match
 }
 
@@ -143,13 +142,13 @@ type work struct {
 	deletion.Rules
 	// spare says what covers a segment that cannot be read, and whether it may be left at that.
 	// Nothing covers it if the result has no id. It may be nil.
-	spare func(s *manifest.Segment, err error) (takedown.Segment, bool)
+	spare func(s *catalog.Segment, err error) (catalog.TakedownSegment, bool)
 }
 
 // apply applies the rules to what versions have of segments, and returns those that are covered
 // then. Old are those that are covered already, by id.
 func (a *applier) apply(
-	ctx context.Context, views []view, old func(id string) (takedown.Segment, bool), w work,
+	ctx context.Context, views []view, old func(id string) (catalog.TakedownSegment, bool), w work,
 ) ([]applied, error) {
 	out := make([]applied, len(views))
 	group, ctx := errgroup.WithContext(ctx)
@@ -164,7 +163,7 @@ func (a *applier) apply(
 			out[i], err = codec.Confirm(func() (applied, error) { return a.applyTo(ctx, &views[i], have, todo) })
 			if w.spare != nil && lake.IsDamage(err) {
 				if kept, ok := w.spare(&views[i].Segment, err); ok {
-					out[i], err = applied{Segment: kept}, nil
+					out[i], err = applied{TakedownSegment: kept}, nil
 				}
 			}
 			return err
@@ -176,13 +175,13 @@ func (a *applier) apply(
 
 // applyTo applies the rules to one segment. Have is what the rules before have made of it.
 func (a *applier) applyTo(
-	ctx context.Context, v *view, have takedown.Segment, r deletion.Rules,
+	ctx context.Context, v *view, have catalog.TakedownSegment, r deletion.Rules,
 ) (out applied, err error) {
 	r.TempDir = a.tempDir
 	if r.Suffixes, err = a.suffixList(ctx, v.list); err != nil {
 		return out, err
 	}
-	out.Segment, out.matched, err = deletion.OfRules(ctx, a.store, &v.Segment, have, r)
+	out.TakedownSegment, out.matched, err = deletion.OfRules(ctx, a.store, &v.Segment, have, r)
 	return out, err
 }
 
@@ -210,8 +209,8 @@ func (a *applier) suffixList(ctx context.Context, identity string) (*urlnorm.Suf
 
 // matches sums up what was matched: for each version, newest first, and for each dataset, as in the
 // newest version with matching rows of it.
-func matches(versions []*manifest.Version, bySegment map[string]map[uint32]*deletion.Match) (
-	byVersion, byDataset []takedown.Matched,
+func matches(versions []*catalog.Version, bySegment map[string]map[uint32]*deletion.Match) (
+	byVersion, byDataset []catalog.Matched,
 ) {
 	seen := map[uint32]bool{}
 	for i := len(versions) - 1; i >= 0; i-- {
@@ -245,10 +244,10 @@ func matches(versions []*manifest.Version, bySegment map[string]map[uint32]*dele
 		}
 		byVersion = append(byVersion, sum)
 	}
-	slices.SortFunc(byDataset, func(a, b takedown.Matched) int { return cmp.Compare(a.DatasetID, b.DatasetID) })
+	slices.SortFunc(byDataset, func(a, b catalog.Matched) int { return cmp.Compare(a.DatasetID, b.DatasetID) })
 	return byVersion, byDataset
 }
 
-func matched(m *deletion.Match) takedown.Matched {
-	return takedown.Matched{Rows: m.Rows, Domains: int64(len(m.Domains)), Undated: m.Undated}
+func matched(m *deletion.Match) catalog.Matched {
+	return catalog.Matched{Rows: m.Rows, Domains: int64(len(m.Domains)), Undated: m.Undated}
 }

@@ -18,8 +18,7 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/lakecheck"
@@ -37,13 +36,13 @@ func records(tag string, n int) []testlake.Record {
 }
 
 // rule makes a rule.
-func rule(t testing.TB, n int, kind takedown.Kind, text string) takedown.Rule {
+func rule(t testing.TB, n int, kind catalog.TargetKind, text string) catalog.Takedown {
 	t.Helper()
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
+	target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return takedown.Rule{
+	return catalog.Takedown{
 		ID: fmt.Sprintf("20261120-%010x", n), Target: target, Reason: "test", By: "me", Created: time.Unix(1_800_000_000, 0).UTC(),
 	}
 }
@@ -96,9 +95,9 @@ func sound(t testing.TB, store blob.Store, name string) {
 	}
 }
 
-func current(t testing.TB, store blob.Store) *manifest.Manifest {
+func current(t testing.TB, store blob.Store) *catalog.Manifest {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +201,7 @@ func TestPublishRacesWithATakedown(t *testing.T) {
 		_, err := publish.All(context.Background(), store, testlake.Run(), temp)
 		return err
 	}
-	r := rule(t, 1, takedown.Host, "h1.site1.test")
+	r := rule(t, 1, catalog.HostTarget, "h1.site1.test")
 	adds := func(store blob.Store) error {
 		_, err := suppress.Add(context.Background(), store, r, suppress.Options{TempDir: temp})
 		return err
@@ -235,7 +234,7 @@ func TestLiftsRaceWithEachOther(t *testing.T) {
 	prepared := blob.NewMemory()
 	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, prepared)
-	r := rule(t, 1, takedown.Domain, "site0.test")
+	r := rule(t, 1, catalog.DomainTarget, "site0.test")
 	if _, err := suppress.Add(t.Context(), prepared, r, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +253,7 @@ func TestLiftsRaceWithEachOther(t *testing.T) {
 	}
 	interleave(t, prepared, lift("ada"), lift("bob"), func(store blob.Store, name string) {
 		m := current(t, store)
-		doc, err := takedown.Read(t.Context(), store, m.Takedowns)
+		doc, err := catalog.ReadTakedowns(t.Context(), store, m.Takedowns)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -278,7 +277,7 @@ type lostReply struct {
 
 func (s *lostReply) Put(ctx context.Context, key string, data []byte, cond blob.Condition) (blob.Info, error) {
 	info, err := s.Store.Put(ctx, key, data, cond)
-	if key == manifest.Key && err == nil && s.do != nil {
+	if key == catalog.ManifestKey && err == nil && s.do != nil {
 		do := s.do
 		s.do = nil
 		do()
@@ -292,7 +291,7 @@ func TestLiftBeforeTheReplyOfTheAddition(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, store)
-	r := rule(t, 1, takedown.Domain, "site0.test")
+	r := rule(t, 1, catalog.DomainTarget, "site0.test")
 	lossy := &lostReply{Store: store, do: func() {
 		if _, err := suppress.Lift(t.Context(), store, r.ID, "ada", "over", suppress.Options{}); err != nil {
 			t.Fatal(err)
@@ -316,11 +315,11 @@ func TestChangesRaceWithEachOther(t *testing.T) {
 	prepared := blob.NewMemory()
 	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, prepared)
-	old := rule(t, 1, takedown.Domain, "site0.test")
+	old := rule(t, 1, catalog.DomainTarget, "site0.test")
 	if _, err := suppress.Add(t.Context(), prepared, old, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	add := func(n int, kind takedown.Kind, text string) func(blob.Store) error {
+	add := func(n int, kind catalog.TargetKind, text string) func(blob.Store) error {
 		r := rule(t, n, kind, text)
 		return func(store blob.Store) error {
 			_, err := suppress.Add(context.Background(), store, r, suppress.Options{})
@@ -332,10 +331,10 @@ func TestChangesRaceWithEachOther(t *testing.T) {
 		return err
 	}
 	for name, second := range map[string]func(blob.Store) error{
-		"lift": lift, "add": add(3, takedown.URL, "https://h0.site0.test/x/0"),
+		"lift": lift, "add": add(3, catalog.URLTarget, "https://h0.site0.test/x/0"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			interleave(t, prepared, add(2, takedown.Prefix, "h1.site1.test/x/1"), second, func(store blob.Store, name string) {
+			interleave(t, prepared, add(2, catalog.PrefixTarget, "h1.site1.test/x/1"), second, func(store blob.Store, name string) {
 				if m := current(t, store); m.TakedownEpoch != 3 {
 					t.Fatalf("%s: epoch %d", name, m.TakedownEpoch)
 				}
@@ -351,7 +350,7 @@ func TestReadersSeeOldOrNewWhereverAChangeDies(t *testing.T) {
 	prepared := blob.NewMemory()
 	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, prepared)
-	r := rule(t, 7, takedown.Prefix, "https://h0.site0.test/x/")
+	r := rule(t, 7, catalog.PrefixTarget, "https://h0.site0.test/x/")
 	whole, _ := shown(t, prepared, "")
 	add := func(store blob.Store) error {
 		_, err := suppress.Add(t.Context(), store, r, suppress.Options{})
@@ -411,11 +410,11 @@ func TestLostManifestKeepsTakedowns(t *testing.T) {
 	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, store)
 	for n, text := range []string{"site0.test", "site1.test"} {
-		if _, err := suppress.Add(t.Context(), store, rule(t, n, takedown.Domain, text), suppress.Options{}); err != nil {
+		if _, err := suppress.Add(t.Context(), store, rule(t, n, catalog.DomainTarget, text), suppress.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := store.Delete(t.Context(), manifest.Key); err != nil {
+	if err := store.Delete(t.Context(), catalog.ManifestKey); err != nil {
 		t.Fatal(err)
 	}
 	testlake.Ingest(t, store, "alpha", "b2", records("y", 12))
@@ -433,13 +432,13 @@ func TestRebuildMendsTakedowns(t *testing.T) {
 	testlake.Ingest(t, prepared, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, prepared)
 	for i, host := range []string{"h1.site1.test", "h2.site0.test"} {
-		if _, err := suppress.Add(t.Context(), prepared, rule(t, i+1, takedown.Host, host), suppress.Options{}); err != nil {
+		if _, err := suppress.Add(t.Context(), prepared, rule(t, i+1, catalog.HostTarget, host), suppress.Options{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	testlake.DropOldPieces(t, prepared)
 	m := current(t, prepared)
-	doc, err := takedown.Read(t.Context(), prepared, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(t.Context(), prepared, m.Takedowns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,7 +456,7 @@ func TestRebuildMendsTakedowns(t *testing.T) {
 			store := blob.NewMemory()
 			blobtest.Copy(t, prepared, store)
 			// What only earlier documents have would make it easy.
-			for info, err := range store.List(t.Context(), takedown.Root) {
+			for info, err := range store.List(t.Context(), catalog.TakedownRoot) {
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -512,10 +511,10 @@ func TestTakedownBesideADamagedEarlierVersion(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, store)
-	if _, err := suppress.Add(t.Context(), store, rule(t, 1, takedown.Host, "h1.site1.test"), suppress.Options{}); err != nil {
+	if _, err := suppress.Add(t.Context(), store, rule(t, 1, catalog.HostTarget, "h1.site1.test"), suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, current(t, store).Versions[0])
+	v, err := catalog.ReadVersion(t.Context(), store, current(t, store).Versions[0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -524,14 +523,14 @@ func TestTakedownBesideADamagedEarlierVersion(t *testing.T) {
 	if err := store.Delete(t.Context(), segment.Prefix(v.Segments[0].ID)+segment.InfoName); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := suppress.Add(t.Context(), store, rule(t, 2, takedown.Host, "h2.site0.test"), suppress.Options{}); err != nil {
+	if _, err := suppress.Add(t.Context(), store, rule(t, 2, catalog.HostTarget, "h2.site0.test"), suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	urls, epoch := shown(t, store, "")
 	if epoch != 2 || slices.ContainsFunc(urls, func(u string) bool { return strings.Contains(u, "h1.site1") || strings.Contains(u, "h2.site0") }) {
 		t.Errorf("epoch %d: %q", epoch, urls)
 	}
-	doc, err := takedown.Read(t.Context(), store, current(t, store).Takedowns)
+	doc, err := catalog.ReadTakedowns(t.Context(), store, current(t, store).Takedowns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -551,7 +550,7 @@ func TestStatusFindsEveryPart(t *testing.T) {
 	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, store)
 	testlake.Ingest(t, store, "beta", "b1", records("y", 12)) // not published
-	r := rule(t, 1, takedown.Host, "h1.site1.test")
+	r := rule(t, 1, catalog.HostTarget, "h1.site1.test")
 	if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -569,7 +568,7 @@ func TestStatusFindsEveryPart(t *testing.T) {
 	if deep, err := suppress.Inspect(t.Context(), store, r.ID, true); err != nil || len(deep.Unknown) > 0 || deep.PartsRead <= s.PartsRead {
 		t.Fatalf("%+v, %v", deep, err)
 	}
-	none := rule(t, 2, takedown.URL, "https://h1.site1.test/none")
+	none := rule(t, 2, catalog.URLTarget, "https://h1.site1.test/none")
 	if _, err := suppress.Add(t.Context(), store, none, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -594,7 +593,7 @@ func TestRecordHasNoURL(t *testing.T) {
 	store := blob.NewMemory()
 	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
 	testlake.Publish(t, store)
-	r := rule(t, 1, takedown.URL, "https://h1.site1.test/x/1")
+	r := rule(t, 1, catalog.URLTarget, "https://h1.site1.test/x/1")
 	if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -602,7 +601,7 @@ func TestRecordHasNoURL(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := current(t, store)
-	doc, err := takedown.Read(t.Context(), store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(t.Context(), store, m.Takedowns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -630,7 +629,7 @@ func TestTakedownsHoldAfterACompaction(t *testing.T) {
 		testlake.Publish(t, store)
 	}
 	whole, _ := shown(t, store, "")
-	r := rule(t, 1, takedown.Host, "h1.site1.test")
+	r := rule(t, 1, catalog.HostTarget, "h1.site1.test")
 	if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -662,7 +661,7 @@ func TestStatusOfADomainNamesIndexes(t *testing.T) {
 	testlake.Ingest(t, store, "alpha", "b1", records("x", 12))
 	testlake.Ingest(t, store, "beta", "b1", []testlake.Record{{URL: "https://elsewhere.test/"}})
 	testlake.Publish(t, store)
-	r := rule(t, 1, takedown.Domain, "site1.test")
+	r := rule(t, 1, catalog.DomainTarget, "site1.test")
 	if _, err := suppress.Add(t.Context(), store, r, suppress.Options{}); err != nil {
 		t.Fatal(err)
 	}
@@ -689,7 +688,7 @@ func TestTakedownOfADomainThatBecomesASuffix(t *testing.T) {
 		testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://elsewhere.test/"}})
 		testlake.Ingest(t, store, "beta", "b1", records("x", 12))
 		testlake.Publish(t, store)
-		r := rule(t, 1, takedown.Domain, "site1.test")
+		r := rule(t, 1, catalog.DomainTarget, "site1.test")
 		add := func() {
 			t.Helper()
 			res, err := suppress.Add(t.Context(), store, r, suppress.Options{})

@@ -12,8 +12,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
@@ -35,11 +35,11 @@ func TestStatusNamesIndexesOfTrees(t *testing.T) {
 		testlake.Ingest(t, store, "news", batch, records)
 		testlake.Publish(t, store)
 	}
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "site3.test")
+	target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, "site3.test")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := takedown.Rule{ID: takedown.NewID(time.Now()), Target: target, Reason: "test", Created: time.Now().UTC()}
+	r := catalog.Takedown{ID: catalog.NewTakedownID(time.Now()), Target: target, Reason: "test", Created: time.Now().UTC()}
 	if _, err := suppress.Add(t.Context(), store, r, suppress.Options{TempDir: t.TempDir()}); err != nil {
 		t.Fatal(err)
 	}
@@ -84,20 +84,20 @@ func TestStatusNamesIndexesOfTrees(t *testing.T) {
 func TestStatusNamesWhatIsLeftOfSegments(t *testing.T) {
 	const site = "https://www.site3.test"
 	for _, c := range []struct {
-		kind        takedown.Kind
+		kind        catalog.TargetKind
 		text        string
 		trees, keys bool
 	}{
-		{takedown.URL, site + "/x/3/3", true, true},
-		{takedown.URL, site + "/x/3", true, true}, // directly in /x/
-		{takedown.URL, site + "/x/4/9", false, false},
-		{takedown.Prefix, site + "/x/3/", true, true},
-		{takedown.Prefix, site + "/x/2", true, false}, // a row directly in /x/ may begin so
-		{takedown.Prefix, site + "/z/", false, false},
-		{takedown.Host, "www.site3.test", true, true},
-		{takedown.Host, "www.site2.test", false, false},
-		{takedown.Domain, "site3.test", true, true},
-		{takedown.Domain, "site2.test", false, false},
+		{catalog.URLTarget, site + "/x/3/3", true, true},
+		{catalog.URLTarget, site + "/x/3", true, true}, // directly in /x/
+		{catalog.URLTarget, site + "/x/4/9", false, false},
+		{catalog.PrefixTarget, site + "/x/3/", true, true},
+		{catalog.PrefixTarget, site + "/x/2", true, false}, // a row directly in /x/ may begin so
+		{catalog.PrefixTarget, site + "/z/", false, false},
+		{catalog.HostTarget, "www.site3.test", true, true},
+		{catalog.HostTarget, "www.site2.test", false, false},
+		{catalog.DomainTarget, "site3.test", true, true},
+		{catalog.DomainTarget, "site2.test", false, false},
 	} {
 		store := blob.NewMemory()
 		if err := treebuild.SetAlways(t.Context(), store, true); err != nil {

@@ -22,10 +22,10 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment/pathtree"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/seekable"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 // OlderVersion is an older version of an object, which holds something that a rule hides.
@@ -292,11 +292,11 @@ func (in *inspector) pageKeysHave(ctx context.Context, store blob.Store, info bl
 // mayBeOf reports whether a page key may have been cut from a row that the rule hides.
 func (in *inspector) mayBeOf(k *part.PageKey) bool {
 	switch r := in.rule; r.Kind {
-	case takedown.Domain:
+	case catalog.DomainTarget:
 		return in.covers(k.Host)
-	case takedown.Host:
+	case catalog.HostTarget:
 		return k.Host == r.Host
-	case takedown.URL:
+	case catalog.URLTarget:
 		return k.Host == r.Host && strings.HasPrefix(r.Path, k.Path)
 	default:
 		return k.Host == r.Host && (strings.HasPrefix(r.Path, k.Path) || strings.HasPrefix(k.Path, r.Path))
@@ -329,10 +329,10 @@ func (in *inspector) mayBeIn(n *pathtree.Node) bool {
 	own := string(dir) == r.Path[:pathtree.DirEnd(r.Path)]
 	of := string(host) == r.Host
 	switch r.Kind {
-	case takedown.Domain:
+	case catalog.DomainTarget:
 		of = in.covers(string(host))
-	case takedown.Host:
-	case takedown.URL:
+	case catalog.HostTarget:
+	case catalog.URLTarget:
 		of = of && own
 	default:
 		of = of && (own || bytes.HasPrefix(dir, []byte(r.Path)))

@@ -17,9 +17,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/row"
-	"github.com/urlake/urlake/lake/rowsort"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
@@ -95,7 +94,7 @@ func (unreadable) Get(context.Context, string) ([]byte, blob.Info, error) {
 
 // versionedLake is a lake in a bucket with versioning after a takedown, a compaction and a
 // collection. Rows of kvwsite.test were in two batches and in staging.
-func versionedLake(t *testing.T, r takedown.Rule) *roled {
+func versionedLake(t *testing.T, r catalog.Takedown) *roled {
 	t.Helper()
 	url := testenv.S3(t)
 	server := testenv.NewS3Server(t)
@@ -157,7 +156,7 @@ func versionedLake(t *testing.T, r takedown.Rule) *roled {
 // stage writes rows of a host as a split or a merge does.
 func stage(t *testing.T, store blob.Store, key, host string) {
 	t.Helper()
-	b := rowsort.NewBuffer(1 << 20)
+	b := row.NewBuffer(1 << 20)
 	defer b.Release()
 	_, domain, _ := strings.Cut(host, ".")
 	n, err := b.Host(domain, host, urlnorm.DomainID(domain))
@@ -208,7 +207,7 @@ func holdersOf(t *testing.T, store *roled) (keys []string) {
 	for _, s := range []blob.Store{store.Store, testlake.OlderVersions(t, store.Store)} {
 		for _, text := range []string{"kvwsite", "qzxhost"} {
 			for _, key := range testlake.Holders(t, s, text) {
-				if !strings.HasPrefix(key, takedown.Root) {
+				if !strings.HasPrefix(key, catalog.TakedownRoot) {
 					keys = append(keys, key)
 				}
 			}
@@ -233,7 +232,7 @@ func older(t *testing.T, store blob.Versioned) map[[2]string]bool {
 // A collection leaves rows in older versions. Status names them, Purge deletes these and no others,
 // and afterwards no version of any object has a byte of the site's name.
 func TestPurgeDeletesOlderVersions(t *testing.T) {
-	r := rule(t, 1, takedown.Domain, "kvwsite.test")
+	r := rule(t, 1, catalog.DomainTarget, "kvwsite.test")
 	store := versionedLake(t, r)
 	s := inspect(t, store, r.ID)
 	if s.Gone || len(s.Holdings) != 0 || len(s.Unknown) != 0 || s.ObjectVersions.Versioning != "enabled" {
@@ -311,7 +310,7 @@ func TestPurgeDeletesOlderVersions(t *testing.T) {
 
 // Without a permission the status names it and never says that everything is gone.
 func TestStatusNamesMissingPermissions(t *testing.T) {
-	r := rule(t, 1, takedown.Domain, "kvwsite.test")
+	r := rule(t, 1, catalog.DomainTarget, "kvwsite.test")
 	store := versionedLake(t, r)
 	whole := len(inspect(t, store, r.ID).ObjectVersions.Holdings)
 	store.mayAsk = false // a list tells as much
@@ -345,7 +344,7 @@ func TestStatusNamesMissingPermissions(t *testing.T) {
 
 // Rows that are no longer to go stay: also if the lift comes between two deletions.
 func TestPurgeOfALiftedTakedown(t *testing.T) {
-	r := rule(t, 1, takedown.Domain, "kvwsite.test")
+	r := rule(t, 1, catalog.DomainTarget, "kvwsite.test")
 	store := versionedLake(t, r)
 	if _, err := suppress.Lift(t.Context(), store, r.ID, "", "", suppress.Options{}); err != nil {
 		t.Fatal(err)
@@ -361,7 +360,7 @@ func TestPurgeOfALiftedTakedown(t *testing.T) {
 // A takedown of some URLs of a domain finds the parts with them, path trees with their directories,
 // and not names of the domain. Purge deletes these.
 func TestOlderVersionsOfAURL(t *testing.T) {
-	r := rule(t, 1, takedown.URL, "https://qzxhost.kvwsite.test/x/3")
+	r := rule(t, 1, catalog.URLTarget, "https://qzxhost.kvwsite.test/x/3")
 	store := versionedLake(t, r)
 	s := inspect(t, store, r.ID)
 	kinds := kindsOf(s.ObjectVersions.Holdings)

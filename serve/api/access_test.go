@@ -20,9 +20,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/suppress"
 	"github.com/urlake/urlake/serve/auth"
@@ -115,11 +113,11 @@ func closedLake(t testing.TB, may func(dataset string) bool) (store blob.Store, 
 			if !may(name) {
 				continue
 			}
-			d, err := registry.DatasetsNamed(t.Context(), store, name)
+			d, err := catalog.DatasetsNamed(t.Context(), store, name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			testlake.Retire(t, store, manifest.BatchName{DatasetID: d[name].ID, Batch: "b1"})
+			testlake.Retire(t, store, catalog.BatchName{DatasetID: d[name].ID, Batch: "b1"})
 			delete(rows[name], "b1")
 		}
 		versions = append(versions, testlake.Publish(t, store).Version)
@@ -138,12 +136,12 @@ func closedLake(t testing.TB, may func(dataset string) bool) (store blob.Store, 
 		}
 		counts = append(counts, count)
 		if s.hide != "" {
-			target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, s.hide)
+			target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, s.hide)
 			if err != nil {
 				t.Fatal(err)
 			}
 			now := time.Now().UTC()
-			rule := takedown.Rule{ID: takedown.NewID(now), Target: target, Reason: "test", Created: now}
+			rule := catalog.Takedown{ID: catalog.NewTakedownID(now), Target: target, Reason: "test", Created: now}
 			if _, err := suppress.Add(t.Context(), store, rule, suppress.Options{TempDir: t.TempDir()}); err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +220,7 @@ type names struct {
 
 func namesOf(t *testing.T, store blob.Store, versions []string) names {
 	t.Helper()
-	list, err := registry.Datasets(t.Context(), store)
+	list, err := catalog.Datasets(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,10 +27,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -54,7 +54,7 @@ func start(t testing.TB, store blob.Store, opt lookup.Options) *service {
 	counting := blob.NewCounting(store)
 	s.server = lookup.NewServer(counting, opt)
 	t.Cleanup(s.server.Close)
-	if err := s.server.Refresh(t.Context()); err != nil && !errors.Is(err, manifest.ErrNoVersion) {
+	if err := s.server.Refresh(t.Context()); err != nil && !errors.Is(err, catalog.ErrNoVersion) {
 		t.Fatal(err)
 	}
 	s.metrics = NewMetrics(s.server, counting)
@@ -337,7 +337,7 @@ func TestDamageIsAProblem(t *testing.T) {
 	var p problemDocument
 	status := s.get("/v1/domain/example.com/datasets/2/urls", &p)
 	if status != 500 || p.Type != "/problems/corrupt" || p.File != part || p.Section == "" ||
-		!strings.HasSuffix(p.Detail, remedy.Of("", part)) {
+		!strings.HasSuffix(p.Detail, lake.Remedy("", part)) {
 		t.Fatalf("%d: %+v", status, p)
 	}
 	if !strings.Contains(s.log.String(), `"level":"ERROR"`) {
@@ -354,7 +354,7 @@ func TestServerWithoutAVersion(t *testing.T) {
 		w := s.do("GET", path)
 		var p problemDocument
 		err := json.Unmarshal(w.Body.Bytes(), &p)
-		if err != nil || w.Code != 503 || !strings.Contains(p.Detail, manifest.ErrNoVersion.Error()) ||
+		if err != nil || w.Code != 503 || !strings.Contains(p.Detail, catalog.ErrNoVersion.Error()) ||
 			w.Header().Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", path, w.Code, w.Body)
 		}
@@ -362,7 +362,7 @@ func TestServerWithoutAVersion(t *testing.T) {
 	if w := s.do("GET", "/healthz"); w.Code != 200 {
 		t.Errorf("healthz: %d", w.Code)
 	}
-	if w := s.do("GET", "/"); w.Code != 503 || !strings.Contains(w.Body.String(), manifest.ErrNoVersion.Error()) {
+	if w := s.do("GET", "/"); w.Code != 503 || !strings.Contains(w.Body.String(), catalog.ErrNoVersion.Error()) {
 		t.Errorf("start page: %d %s", w.Code, w.Body)
 	}
 	testlake.Ingest(t, store, "alpha", "b1", []testlake.Record{{URL: "https://example.com/"}})
@@ -377,14 +377,14 @@ func TestServerWithoutAVersion(t *testing.T) {
 	}
 	// If the manifest is damaged later, the version is still served, and /readyz reports the
 	// damage.
-	if _, err := store.Put(t.Context(), manifest.Key, []byte("{}"), blob.Condition{}); err != nil {
+	if _, err := store.Put(t.Context(), catalog.ManifestKey, []byte("{}"), blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.server.Refresh(t.Context()); !errors.Is(err, codec.ErrCorrupt) {
 		t.Fatalf("got %v", err)
 	}
 	status = s.get("/readyz", &ready)
-	if status != 200 || !strings.Contains(fmt.Sprint(ready["error"]), manifest.Key) {
+	if status != 200 || !strings.Contains(fmt.Sprint(ready["error"]), catalog.ManifestKey) {
 		t.Fatalf("%d %v", status, ready)
 	}
 }
@@ -738,7 +738,7 @@ func TestProblemsDiscloseNoPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The manifest is a folder.
-	if err := os.MkdirAll(filepath.Join(dir, filepath.FromSlash(manifest.Key), "x"), 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, filepath.FromSlash(catalog.ManifestKey), "x"), 0o777); err != nil {
 		t.Fatal(err)
 	}
 	server := lookup.NewServer(local, lookup.Options{})
@@ -874,7 +874,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is %v", name, got[name])
 		}
 	}
-	if _, err := s.store.Put(t.Context(), manifest.Key, []byte("{}"), blob.Condition{}); err != nil {
+	if _, err := s.store.Put(t.Context(), catalog.ManifestKey, []byte("{}"), blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.server.Refresh(t.Context()); err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -130,7 +130,7 @@ func TestLinksOfATaggedVersion(t *testing.T) {
 	store := small(t)
 	s := start(t, store, lookup.Options{})
 	first := s.server.Status().Version
-	if _, _, err := manifest.SetTag(t.Context(), store, "release", "", false); err != nil {
+	if _, _, err := catalog.SetTag(t.Context(), store, "release", "", false); err != nil {
 		t.Fatal(err)
 	}
 	testlake.Ingest(t, store, "beta", "b2", []testlake.Record{{URL: "https://new.test/"}})

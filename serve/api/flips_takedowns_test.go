@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/suppress"
 )
@@ -23,7 +23,7 @@ const (
 
 // flipRule is a takedown, as the test understands it.
 type flipRule struct {
-	kind     takedown.Kind
+	kind     catalog.TargetKind
 	text     string // a domain, a host, a URL, or what URLs begin with
 	dataset  int    // 0 for all
 	from, to int64  // 0 for no limit
@@ -36,11 +36,11 @@ func (r *flipRule) hides(dataset int, row testlake.Record) bool {
 	}
 	host := strings.Split(row.URL, "/")[2]
 	switch r.kind {
-	case takedown.Domain:
+	case catalog.DomainTarget:
 		return host == r.text || strings.HasSuffix(host, "."+r.text)
-	case takedown.Host:
+	case catalog.HostTarget:
 		return host == r.text
-	case takedown.URL:
+	case catalog.URLTarget:
 		return row.URL == r.text
 	default:
 		return strings.HasPrefix(row.URL, r.text)
@@ -59,7 +59,7 @@ type flipTakedowns struct {
 
 	mu    sync.Mutex
 	rules [][]flipRule // by epoch
-	added map[takedown.Kind]int
+	added map[catalog.TargetKind]int
 	// lifted and hidden count the takedowns that were lifted, and the rows of walks that were
 	// hidden.
 	lifted, hidden int
@@ -83,20 +83,20 @@ func hides(rules []flipRule, dataset int, row testlake.Record) bool {
 // choose makes a takedown that hides some of the rows with a serial number.
 func (k *flipTakedowns) choose(spec int, domain string, temporary bool) flipRule {
 	if temporary {
-		return flipRule{kind: takedown.Domain, text: domain, dataset: k.rng.IntN(len(flipDatasets) + 1)}
+		return flipRule{kind: catalog.DomainTarget, text: domain, dataset: k.rng.IntN(len(flipDatasets) + 1)}
 	}
 	host := flipHost(spec, k.rng.IntN(3), domain)
 	var r flipRule
 	switch k.rng.IntN(4) {
 	case 0:
-		r = flipRule{kind: takedown.Host, text: flipHost(spec, 2, domain)}
+		r = flipRule{kind: catalog.HostTarget, text: flipHost(spec, 2, domain)}
 	case 1:
-		r = flipRule{kind: takedown.Prefix, text: fmt.Sprintf("https://%s/%d/", host, spec)}
+		r = flipRule{kind: catalog.PrefixTarget, text: fmt.Sprintf("https://%s/%d/", host, spec)}
 	case 2:
-		r = flipRule{kind: takedown.URL, text: fmt.Sprintf("https://%s/%d/%d", host, spec, k.rng.IntN(60))}
+		r = flipRule{kind: catalog.URLTarget, text: fmt.Sprintf("https://%s/%d/%d", host, spec, k.rng.IntN(60))}
 	default:
 		first := flipTime(spec, 0)
-		r = flipRule{kind: takedown.Domain, text: domain, from: first, to: first + flipTime(0, 20) - flipTime(0, 0)}
+		r = flipRule{kind: catalog.DomainTarget, text: domain, from: first, to: first + flipTime(0, 20) - flipTime(0, 0)}
 	}
 	if k.rng.IntN(4) == 0 {
 		r.dataset = 1 + k.rng.IntN(len(flipDatasets))
@@ -141,9 +141,9 @@ func (f *flipper) change(n int, served func() int) error {
 		}
 		return nil
 	}
-	rule := takedown.Rule{Reason: "test", Created: time.Now().UTC().Truncate(time.Second)}
-	rule.ID = takedown.NewID(rule.Created)
-	if rule.Target, err = takedown.ParseTarget(urlnorm.BuiltinSuffixes(), r.kind, r.text); err != nil {
+	rule := catalog.Takedown{Reason: "test", Created: time.Now().UTC().Truncate(time.Second)}
+	rule.ID = catalog.NewTakedownID(rule.Created)
+	if rule.Target, err = catalog.ParseTarget(urlnorm.BuiltinSuffixes(), r.kind, r.text); err != nil {
 		return err
 	}
 	if r.dataset != 0 {

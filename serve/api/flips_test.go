@@ -24,9 +24,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/lease"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
 	"github.com/urlake/urlake/publish/lakecheck"
@@ -252,11 +251,11 @@ func (f *flipper) compact(full bool) error {
 	if err != nil || done.Existed {
 		return err
 	}
-	data, _, err := f.store.Get(f.t.Context(), manifest.VersionKey(done.Version))
+	data, _, err := f.store.Get(f.t.Context(), catalog.VersionKey(done.Version))
 	if err != nil {
 		return err
 	}
-	v, err := manifest.DecodeVersion(f.store, data, manifest.VersionKey(done.Version))
+	v, err := catalog.DecodeVersion(f.store, data, catalog.VersionKey(done.Version))
 	if err != nil {
 		return err
 	}
@@ -549,7 +548,7 @@ func flipUnderLoad(t *testing.T, load flipLoad) {
 		t: t, temp: t.TempDir(), rng: rand.New(rand.NewPCG(17, 4)),
 		live: map[string]map[string][]testlake.Record{}, retired: map[string]map[string][]testlake.Record{},
 		done: map[string]int{}, versions: map[string]held{},
-		takedowns: flipTakedowns{rng: rand.New(rand.NewPCG(17, 5)), rules: make([][]flipRule, 1), added: map[takedown.Kind]int{}},
+		takedowns: flipTakedowns{rng: rand.New(rand.NewPCG(17, 5)), rules: make([][]flipRule, 1), added: map[catalog.TargetKind]int{}},
 	}
 	f.changed = sync.NewCond(&f.mu)
 	for _, dataset := range flipDatasets { // in the order of their numbers

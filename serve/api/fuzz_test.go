@@ -18,7 +18,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // hiddenMark is in everything that only one principal of the fuzz tests may see: the dataset's
@@ -70,7 +70,7 @@ func startFuzzed(tb testing.TB) *fuzzed {
 			tb.Fatal(err)
 		}
 	}
-	named, err := registry.DatasetsNamed(tb.Context(), store, hiddenMark)
+	named, err := catalog.DatasetsNamed(tb.Context(), store, hiddenMark)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/access"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/suppress"
 	"github.com/urlake/urlake/serve/auth"
@@ -117,9 +117,9 @@ func TestKeptAnswersAreThoseOfAServerWithoutACache(t *testing.T) {
 	refresh()
 	compare("after a change of readers")
 
-	rule := takedown.Rule{Reason: "test", Created: time.Now().UTC().Truncate(time.Second)}
-	rule.ID = takedown.NewID(rule.Created)
-	if rule.Target, err = takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "common.com"); err != nil {
+	rule := catalog.Takedown{Reason: "test", Created: time.Now().UTC().Truncate(time.Second)}
+	rule.ID = catalog.NewTakedownID(rule.Created)
+	if rule.Target, err = catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, "common.com"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := suppress.Add(t.Context(), store, rule, suppress.Options{TempDir: t.TempDir()}); err != nil {

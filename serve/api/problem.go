@@ -6,11 +6,10 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/urlake/urlake/lake"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/lake/urlnorm"
-	"github.com/urlake/urlake/serve/api/connections"
 	"github.com/urlake/urlake/serve/api/openapi"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
@@ -49,12 +48,12 @@ func (p *problem) write(d *document) {
 }
 
 // Connections bounds the connections of a server, see NewConnections.
-type Connections = connections.Connections
+type Connections = connLimit
 
 // NewConnections returns bounds for a server: the number of connections, and the memory in bytes
 // for headers of more than 4 KiB.
 func NewConnections(limit int, headers int64) *Connections {
-	return connections.New(limit, headers, func(status int, kind, title, detail string) []byte {
+	return newConnLimit(limit, headers, func(status int, kind, title, detail string) []byte {
 		var d document
 		(&problem{status: status, kind: kind, title: title, detail: detail}).write(&d)
 		return d.buf
@@ -117,7 +116,7 @@ func asProblem(err error) *problem {
 			err.Error()+"; repeat less in it, or select fewer rows")
 	case errors.Is(err, lookup.ErrUnknownDataset):
 		return newProblem(http.StatusNotFound, "unknown-dataset", "The version has no such dataset", err.Error())
-	case errors.Is(err, manifest.ErrUnknownVersion):
+	case errors.Is(err, catalog.ErrUnknownVersion):
 		return newProblem(http.StatusNotFound, "unknown-version", "No such version was published", err.Error())
 	case errors.Is(err, lookup.ErrGone):
 		return newProblem(http.StatusGone, "version-gone",
@@ -129,7 +128,7 @@ func asProblem(err error) *problem {
 		return newProblem(http.StatusInternalServerError, "panic", "Internal server error", "")
 	case errors.As(err, &corrupt):
 		return newProblem(http.StatusInternalServerError, "corrupt", "An object of the lake is damaged",
-			remedy.Explain("", corrupt), member{"file", corrupt.File}, member{"section", corrupt.Section},
+			lake.Explain("", corrupt), member{"file", corrupt.File}, member{"section", corrupt.Section},
 			member{"offset", strconv.FormatInt(corrupt.Offset, 10)})
 	case errors.Is(err, lookup.ErrComputing):
 		return newProblem(http.StatusServiceUnavailable, "computing", "The answer is being computed",

@@ -26,8 +26,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/serve/api/transfer"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -409,7 +408,7 @@ func TestOpeningsAreBounded(t *testing.T) {
 		testlake.Ingest(t, inner, "gamma", fmt.Sprintf("b%d", n), []testlake.Record{{URL: "https://example.com/more"}})
 		testlake.Publish(t, inner)
 	}
-	m, _, err := manifest.Read(t.Context(), inner)
+	m, _, err := catalog.ReadManifest(t.Context(), inner)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -609,7 +608,7 @@ func streaming(t *testing.T, lines int, end error) *httptest.Server {
 	t.Helper()
 	s := start(t, small(t), lookup.Options{})
 	h := &handler{
-		server: s.server, log: slog.New(slog.DiscardHandler), flow: transfer.DefaultFlow,
+		server: s.server, log: slog.New(slog.DiscardHandler), flow: defaultFlow,
 		gates: gates{light: testGate(1<<20, 1, 8)},
 	}
 	rt := &route{

@@ -14,7 +14,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/tree"
 )
@@ -22,12 +22,12 @@ import (
 // buildTrees builds the index of path trees of all segments of the lake's versions.
 func buildTrees(t testing.TB, store blob.Store) {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, ref := range m.Versions {
-		v, err := manifest.ReadVersion(t.Context(), store, ref)
+		v, err := catalog.ReadVersion(t.Context(), store, ref)
 		if err != nil {
 			t.Fatal(err)
 		}

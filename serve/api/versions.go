@@ -5,8 +5,8 @@ import (
 	"net/url"
 	"strconv"
 
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -52,7 +52,7 @@ func (h *handler) versions(r *request) error {
 		d.numberOrNull("segments", int64(c.Segments), counted)
 		d.numberOrNull("index_bytes", c.IndexBytes, counted)
 		if c, counted = v.Change, v.Change != nil; !counted {
-			c = new(manifest.Counts)
+			c = new(catalog.Counts)
 		}
 		d.numberOrNull("datasets_added", int64(c.Datasets), counted)
 		d.numberOrNull("batches_added", int64(c.Batches), counted)

@@ -13,11 +13,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -89,13 +89,13 @@ func versioned(t *testing.T) blob.Store {
 // documents lists the versions of a lake, newest first, without what changed.
 func documents(t *testing.T, store blob.Store) []versionEntry {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var list []versionEntry
 	for _, ref := range m.Versions {
-		v, err := manifest.ReadVersion(t.Context(), store, ref)
+		v, err := catalog.ReadVersion(t.Context(), store, ref)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -120,7 +120,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	want := documents(t, store)
 	want[3].Tags = []string{"production", "release-1"}
 	for _, tag := range want[3].Tags {
-		if _, _, err := manifest.SetTag(t.Context(), store, tag, want[3].Version, false); err != nil {
+		if _, _, err := catalog.SetTag(t.Context(), store, tag, want[3].Version, false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -200,8 +200,8 @@ func TestVersionsArePaged(t *testing.T) {
 }
 
 // sameAgain builds a version that holds what its parent does.
-func sameAgain(_ context.Context, parent *manifest.Version) (*manifest.Next, error) {
-	return &manifest.Next{
+func sameAgain(_ context.Context, parent *catalog.Version) (*catalog.Next, error) {
+	return &catalog.Next{
 		CanonicalForm: parent.CanonicalForm, PublicSuffix: parent.PublicSuffix, Segments: parent.Segments,
 	}, nil
 }
@@ -213,7 +213,7 @@ func TestLimitOfVersions(t *testing.T) {
 	testlake.Publish(t, store)
 	const n = lookup.MaxVersions + 2
 	for i := 1; i < n; i++ {
-		c := manifest.Commit{ID: fmt.Sprintf("%032x", i), BuiltBy: "test", Build: sameAgain}
+		c := catalog.Commit{ID: fmt.Sprintf("%032x", i), BuiltBy: "test", Build: sameAgain}
 		if _, err := c.Apply(t.Context(), store); err != nil {
 			t.Fatal(err)
 		}
@@ -269,7 +269,7 @@ func TestProblemsOfVersions(t *testing.T) {
 	}
 	empty := start(t, blob.NewMemory(), lookup.Options{})
 	var p problemDocument
-	if status := empty.get("/v1/versions", &p); status != 503 || !strings.Contains(p.Detail, manifest.ErrNoVersion.Error()) {
+	if status := empty.get("/v1/versions", &p); status != 503 || !strings.Contains(p.Detail, catalog.ErrNoVersion.Error()) {
 		t.Errorf("without a version: %d %+v", status, p)
 	}
 }
@@ -288,7 +288,7 @@ func TestDamagedVersionIsAProblem(t *testing.T) {
 	for _, damage := range []string{"flipped", "missing"} {
 		store := versioned(t)
 		all := documents(t, store)
-		key := manifest.VersionKey(all[2].Version)
+		key := catalog.VersionKey(all[2].Version)
 		data, _, err := store.Get(t.Context(), key)
 		if err != nil {
 			t.Fatal(err)
@@ -310,7 +310,7 @@ func TestDamagedVersionIsAProblem(t *testing.T) {
 				t.Fatalf("%s, limit %d: %d %s", damage, limit, w.Code, w.Body)
 			}
 			if want == 500 && (p.Type != "/problems/corrupt" || p.File != key ||
-				!strings.HasSuffix(p.Detail, remedy.Of("", key))) {
+				!strings.HasSuffix(p.Detail, lake.Remedy("", key))) {
 				t.Errorf("%s, limit %d: %+v", damage, limit, p)
 			}
 		}
@@ -320,7 +320,7 @@ func TestDamagedVersionIsAProblem(t *testing.T) {
 // A version that is dropped after the server has leased it is answered as one dropped before.
 func TestVersionDroppedWhileItIsOpenedIsGone(t *testing.T) {
 	store := small(t)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -330,7 +330,7 @@ func TestVersionDroppedWhileItIsOpenedIsGone(t *testing.T) {
 	faulty := blobtest.NewFaulty(store)
 	s := start(t, faulty, lookup.Options{LeaseTTL: lookup.DefaultLeaseTTL})
 	faulty.Inject(blobtest.Fault{Op: blob.OpPut, Nth: 1, After: true, Do: func() {
-		m, _, err := manifest.Read(t.Context(), store)
+		m, _, err := catalog.ReadManifest(t.Context(), store)
 		if err != nil {
 			t.Error(err)
 			return
@@ -339,7 +339,7 @@ func TestVersionDroppedWhileItIsOpenedIsGone(t *testing.T) {
 		m.Versions = m.Versions[1:]
 		data, err := codec.Seal(m)
 		if err == nil {
-			_, err = store.Put(t.Context(), manifest.Key, data, blob.Condition{})
+			_, err = store.Put(t.Context(), catalog.ManifestKey, data, blob.Condition{})
 		}
 		if err != nil {
 			t.Error(err)

@@ -9,7 +9,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // TestManifestThatIsRolledBackIsRefused puts an earlier manifest over a server's lake, and takes
@@ -27,14 +27,14 @@ func TestManifestThatIsRolledBackIsRefused(t *testing.T) {
 		testlake.Ingest(t, store, "alpha", fmt.Sprintf("b%d", n),
 			[]testlake.Record{{URL: fmt.Sprintf("https://example.com/%d", n)}})
 		versions = append(versions, testlake.Publish(t, store).Version)
-		data, _, err := store.Get(t.Context(), manifest.Key)
+		data, _, err := store.Get(t.Context(), catalog.ManifestKey)
 		if err != nil {
 			t.Fatal(err)
 		}
 		manifests = append(manifests, data)
 	}
 	put := func(data []byte) {
-		if _, err := store.Put(t.Context(), manifest.Key, data, blob.Condition{}); err != nil {
+		if _, err := store.Put(t.Context(), catalog.ManifestKey, data, blob.Condition{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -66,7 +66,7 @@ func TestManifestThatIsRolledBackIsRefused(t *testing.T) {
 	put(manifests[1])
 	testenv.Until(t, "a rolled back manifest", ready(versions[2], "went backwards"))
 	total(3)
-	if err := store.Delete(t.Context(), manifest.Key); err != nil {
+	if err := store.Delete(t.Context(), catalog.ManifestKey); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Until(t, "a manifest that is gone", ready(versions[2], "went backwards"))

@@ -14,9 +14,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -26,7 +25,7 @@ func bulkLake(t testing.TB, store blob.Store, seed uint64) oracle {
 	t.Helper()
 	h := build(t, store)
 	o := h.oracles[len(h.oracles)-1].clone()
-	datasets, err := registry.Datasets(t.Context(), store)
+	datasets, err := catalog.Datasets(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +33,7 @@ func bulkLake(t testing.TB, store blob.Store, seed uint64) oracle {
 	for _, d := range datasets {
 		ids[d.Name] = d.ID
 	}
-	testlake.Retire(t, store, manifest.BatchName{DatasetID: ids["alpha"], Batch: "b2"})
+	testlake.Retire(t, store, catalog.BatchName{DatasetID: ids["alpha"], Batch: "b2"})
 	o.replace("alpha", "b2", nil)
 	testlake.Publish(t, store)
 	rng := rand.New(rand.NewPCG(seed, 1))

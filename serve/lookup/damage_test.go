@@ -17,8 +17,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -199,7 +199,7 @@ func TestDamageIsNeverAWrongAnswer(t *testing.T) {
 				try(fmt.Sprintf("truncated to %d of %d bytes", at, len(good)), good[:at])
 			}
 			// A server does not read the batches of a version or of a segment.
-			batches := strings.HasSuffix(info.Key, segment.BatchesName) || strings.HasPrefix(info.Key, manifest.PiecesRoot)
+			batches := strings.HasSuffix(info.Key, segment.BatchesName) || strings.HasPrefix(info.Key, catalog.VersionPiecesRoot)
 			if reported == 0 && !batches {
 				t.Errorf("%s: no damage was reported", info.Key)
 			}

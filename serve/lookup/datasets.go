@@ -7,13 +7,13 @@ import (
 	"slices"
 
 	"github.com/urlake/urlake/lake"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // DatasetsPage is one page of the list of all datasets of a version.
 type DatasetsPage struct {
 	Version string
-	// TakedownEpoch tells which takedowns the answer takes into account; see manifest.Manifest.
+	// TakedownEpoch tells which takedowns the answer takes into account; see catalog.Manifest.
 	TakedownEpoch uint64
 	// Rows is the number of rows of the version, without those that takedowns hide.
 	Rows int64
@@ -21,7 +21,7 @@ type DatasetsPage struct {
 	// on earlier pages. Datasets are those of this page, by id. They belong to the snapshot and
 	// must not be changed.
 	Total, Before int
-	Datasets      []manifest.Dataset
+	Datasets      []catalog.Dataset
 	// Cursor is where the next page starts. It is empty on the last page.
 	Cursor string
 }
@@ -40,7 +40,7 @@ func (s *Snapshot) Datasets(ctx context.Context, cursorText string) (*DatasetsPa
 		}
 	}
 	all := v.datasets
-	first, _ := slices.BinarySearchFunc(all, from, func(d manifest.Dataset, id uint32) int {
+	first, _ := slices.BinarySearchFunc(all, from, func(d catalog.Dataset, id uint32) int {
 		return cmp.Compare(d.ID, id)
 	})
 	end := min(first+s.server.datasets, len(all))
@@ -56,8 +56,8 @@ func (s *Snapshot) Datasets(ctx context.Context, cursorText string) (*DatasetsPa
 
 // Dataset returns the dataset with this id, with the rows that it has without takedowns. One that
 // the reader may not read is not there.
-func (s *Snapshot) Dataset(id uint32) (*manifest.Dataset, bool) {
-	i, ok := slices.BinarySearchFunc(s.every, id, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
+func (s *Snapshot) Dataset(id uint32) (*catalog.Dataset, bool) {
+	i, ok := slices.BinarySearchFunc(s.every, id, func(d catalog.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
 	if !ok || !s.mayRead(id) {
 		return nil, false
 	}
@@ -65,7 +65,7 @@ func (s *Snapshot) Dataset(id uint32) (*manifest.Dataset, bool) {
 }
 
 // FindDataset returns the dataset that text names, by its id or its name, as Dataset does.
-func (s *Snapshot) FindDataset(text string) (*manifest.Dataset, bool) {
+func (s *Snapshot) FindDataset(text string) (*catalog.Dataset, bool) {
 	if id, ok := lake.DatasetID(text); ok {
 		return s.Dataset(id)
 	}

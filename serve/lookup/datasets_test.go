@@ -3,14 +3,14 @@ package lookup
 import (
 	"testing"
 
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // TestDigitsAreIDs holds that digits alone are an id, although earlier programs made datasets with
 // such names.
 func TestDigitsAreIDs(t *testing.T) {
 	s := &Snapshot{openVersion: &openVersion{
-		every: []manifest.Dataset{{ID: 1, Name: "news"}, {ID: 11, Name: "1"}, {ID: 12, Name: "42"}},
+		every: []catalog.Dataset{{ID: 1, Name: "news"}, {ID: 11, Name: "1"}, {ID: 12, Name: "42"}},
 		named: map[string]int{"news": 0, "1": 1, "42": 2},
 	}}
 	for text, id := range map[string]uint32{

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/internal/mapped"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 // PanicError is a panic during a lookup. It is an error of that lookup and does not stop the
@@ -64,7 +64,7 @@ var (
 func Reason(err error) string {
 	var corrupt *codec.CorruptError
 	if errors.As(err, &corrupt) {
-		return remedy.Explain("", corrupt)
+		return lake.Explain("", corrupt)
 	}
 	var format *codec.FormatError
 	if errors.As(err, &format) {
@@ -79,7 +79,7 @@ func Reason(err error) string {
 		}
 	}
 	for _, kind := range []error{
-		errStarting, errClosed, manifest.ErrNoVersion, manifest.ErrGeneration,
+		errStarting, errClosed, catalog.ErrNoVersion, catalog.ErrGeneration,
 		blob.ErrDenied, blob.ErrNotExist, ErrDeadline,
 	} {
 		if errors.Is(err, kind) {
@@ -134,11 +134,11 @@ func (l *failureLog) note(ctx context.Context, err error, now time.Time) {
 	}
 	l.next = now.Add(l.pause)
 	l.pause = min(2*l.pause, maxPause)
-	if l.empty = errors.Is(err, manifest.ErrNoVersion); l.empty {
+	if l.empty = errors.Is(err, catalog.ErrNoVersion); l.empty {
 		l.log.LogAttrs(ctx, slog.LevelInfo, "nothing is published yet; waiting")
 		return
 	}
-	attrs := []slog.Attr{slog.String("error", remedy.Explain("", err)), slog.Int("failures", l.failures)}
+	attrs := []slog.Attr{slog.String("error", lake.Explain("", err)), slog.Int("failures", l.failures)}
 	if p := (*PanicError)(nil); errors.As(err, &p) {
 		attrs = append(attrs, slog.String("stack", string(p.Stack)))
 	}

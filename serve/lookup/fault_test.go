@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/internal/testlake"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
 )
 
 func TestRepeatedFailuresAreLoggedAtGrowingIntervals(t *testing.T) {
@@ -42,7 +42,7 @@ func TestRepeatedFailuresAreLoggedAtGrowingIntervals(t *testing.T) {
 	if n := poll(24*60*30, denied); n < 26 || n > 30 {
 		t.Errorf("%d lines in a day", n)
 	}
-	if n := poll(1, func(int) error { return manifest.ErrGeneration }); n != 1 {
+	if n := poll(1, func(int) error { return catalog.ErrGeneration }); n != 1 {
 		t.Errorf("%d lines when something else fails", n)
 	}
 	if n := poll(10, none); n != 1 || !strings.Contains(log.String(), "works again") {
@@ -51,7 +51,7 @@ func TestRepeatedFailuresAreLoggedAtGrowingIntervals(t *testing.T) {
 	if n := poll(1, denied); n != 1 {
 		t.Errorf("%d lines when it fails again", n)
 	}
-	empty := func(int) error { return fmt.Errorf("get: %w", manifest.ErrNoVersion) }
+	empty := func(int) error { return fmt.Errorf("get: %w", catalog.ErrNoVersion) }
 	if n := poll(10, empty); n != 1 || !strings.Contains(log.String(), "level=INFO msg=\"nothing is published yet") {
 		t.Errorf("%d lines for an empty lake: %s", n, log.String())
 	}
@@ -66,7 +66,7 @@ func TestReasonDisclosesNoPaths(t *testing.T) {
 		errors.New("open " + secret),
 		fmt.Errorf("%s: %w", secret, blob.ErrDenied),
 		fmt.Errorf("%s: %w", secret, context.DeadlineExceeded),
-		&NotReadyError{fmt.Errorf("%s: %w", secret, manifest.ErrNoVersion)},
+		&NotReadyError{fmt.Errorf("%s: %w", secret, catalog.ErrNoVersion)},
 		&PanicError{Value: secret},
 	} {
 		if text := Reason(err); text == "" || strings.Contains(text, secret) {
@@ -74,7 +74,7 @@ func TestReasonDisclosesNoPaths(t *testing.T) {
 		}
 	}
 	damage := codec.Corrupt("index/manifest.json", "seal", 7, "this", "that")
-	if got := Reason(fmt.Errorf("%s: %w", secret, damage)); got != remedy.Explain("", damage) {
+	if got := Reason(fmt.Errorf("%s: %w", secret, damage)); got != lake.Explain("", damage) {
 		t.Errorf("damage: %q", got)
 	}
 }
@@ -150,7 +150,7 @@ func TestPanicsAreErrorsOfTheirRequest(t *testing.T) {
 
 	fresh := NewServer(store, Options{CacheDir: t.TempDir()})
 	defer fresh.Close()
-	for _, part := range []string{manifest.Key, "index/versions/", "segment.json", "files.tsv", "postings.dat"} {
+	for _, part := range []string{catalog.ManifestKey, "index/versions/", "segment.json", "files.tsv", "postings.dat"} {
 		store.is = is(part)
 		fails(part, func() error { return fresh.Refresh(t.Context()) })
 	}

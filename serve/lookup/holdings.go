@@ -14,7 +14,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/turns"
 )
@@ -276,7 +275,7 @@ func (h *Holdings) readPages(
 		return err
 	}
 	defer gate.Release(pages)
-	plan, err := partreader.NewPlan(b, row, end-row, part.ColHost, part.ColPathQuery, part.ColSize)
+	plan, err := part.NewPlan(b, row, end-row, part.ColHost, part.ColPathQuery, part.ColSize)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/lease"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 const (
@@ -48,7 +48,7 @@ type leases struct {
 type leaseRound struct {
 	done chan struct{} // closed once the fields below are set
 	// manifest is nil if the server has no lease.
-	manifest *manifest.Manifest
+	manifest *catalog.Manifest
 	err      error
 
 	claimed bool // an opening waits for it
@@ -63,7 +63,7 @@ func newLeases(s *Server, store blob.Store) *leases {
 
 // claim makes the lease name a version and then finds out whether the manifest still lists it. Only
 // after that may the version be read, until drop is called. After an error drop must not be called.
-func (s *Server) claim(ctx context.Context, ref manifest.VersionRef) error {
+func (s *Server) claim(ctx context.Context, ref catalog.VersionRef) error {
 	m, err := s.leases.claim(ctx, ref.ID)
 	if err != nil || m == nil {
 		return err
@@ -80,7 +80,7 @@ func (s *Server) claim(ctx context.Context, ref manifest.VersionRef) error {
 
 // claim makes the lease name a version. It returns the manifest as read after that, or nil if the
 // lease cannot be written. After an error the version is not claimed.
-func (l *leases) claim(ctx context.Context, id string) (*manifest.Manifest, error) {
+func (l *leases) claim(ctx context.Context, id string) (*catalog.Manifest, error) {
 	if l == nil {
 		return nil, nil
 	}
@@ -164,7 +164,7 @@ func (l *leases) run() {
 
 // write writes the lease if it does not name the wanted versions, and reads the manifest if an
 // opening waits for it.
-func (l *leases) write(want []string, r *leaseRound) (*manifest.Manifest, error) {
+func (l *leases) write(want []string, r *leaseRound) (*catalog.Manifest, error) {
 	st := l.holder.Status()
 	named := st.Versions
 	lacks := named == nil || slices.ContainsFunc(want, func(id string) bool { return !slices.Contains(named, id) })

@@ -17,9 +17,9 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/lease"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 // leasing are options of a server with a lease.
@@ -80,17 +80,17 @@ func copied(t testing.TB, store blob.Store) *blob.Memory {
 // unlist removes a version from the manifest, as the first step of a garbage collector does.
 func unlist(t testing.TB, store blob.Store, id string) {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.Generation++
-	m.Versions = slices.DeleteFunc(m.Versions, func(v manifest.VersionRef) bool { return v.ID == id })
+	m.Versions = slices.DeleteFunc(m.Versions, func(v catalog.VersionRef) bool { return v.ID == id })
 	data, err := codec.Seal(m)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Put(t.Context(), manifest.Key, data, blob.Condition{}); err != nil {
+	if _, err := store.Put(t.Context(), catalog.ManifestKey, data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -110,13 +110,13 @@ func collect(t testing.TB, store blob.Store, ids ...string) bool {
 			}
 		}
 	}
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	keep := []string{manifest.Key, lease.Root, "registry/", "rules/", "batches/", "urls/", manifest.PiecesRoot}
+	keep := []string{catalog.ManifestKey, lease.Root, "registry/", "rules/", "batches/", "urls/", catalog.VersionPiecesRoot}
 	for _, ref := range m.Versions {
-		v, err := manifest.ReadVersion(t.Context(), store, ref)
+		v, err := catalog.ReadVersion(t.Context(), store, ref)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestVersionDroppedWhileItIsLeasedIsGone(t *testing.T) {
 	s := serve(t, faulty, leasing())
 	isLease := func(key string) bool { return strings.HasPrefix(key, lease.Root) }
 	faulty.Inject(blobtest.Fault{Op: blob.OpPut, Key: isLease, Nth: 1, After: true, Do: func() { unlist(t, store, h.versions[1]) }},
-		blobtest.Fault{Key: func(key string) bool { return key == manifest.VersionKey(h.versions[1]) }})
+		blobtest.Fault{Key: func(key string) bool { return key == catalog.VersionKey(h.versions[1]) }})
 	if _, err := s.Acquire(t.Context(), h.versions[1]); !errors.Is(err, ErrGone) {
 		t.Errorf("got %v, want ErrGone", err)
 	}
@@ -256,7 +256,7 @@ func TestVersionDroppedWhileItIsLeasedIsGone(t *testing.T) {
 	becomesLeased(t, store, "after a version that is gone", h.versions[3])
 	faulty.Heal()
 	// So does one that cannot be opened.
-	faulty.Inject(blobtest.Fault{Key: func(key string) bool { return key == manifest.VersionKey(h.versions[0]) }, Do: func() {
+	faulty.Inject(blobtest.Fault{Key: func(key string) bool { return key == catalog.VersionKey(h.versions[0]) }, Do: func() {
 		wantLeased(t, store, "while a version is opened", h.versions[0], h.versions[3])
 	}, Err: errors.New("no answer")})
 	if _, err := s.Acquire(t.Context(), h.versions[0]); err == nil || faulty.Fired() != 2 {
@@ -273,7 +273,7 @@ func TestVersionDroppedWhileItIsLeasedIsGone(t *testing.T) {
 	faulty.Inject(blobtest.Fault{Op: blob.OpPut, Key: isLease, Nth: 1, After: true, Do: func() {
 		current = next("n2")
 		unlist(t, store, dropped)
-	}}, blobtest.Fault{Key: func(key string) bool { return key == manifest.VersionKey(dropped) }})
+	}}, blobtest.Fault{Key: func(key string) bool { return key == catalog.VersionKey(dropped) }})
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Error(err)
 	}

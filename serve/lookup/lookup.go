@@ -37,8 +37,8 @@ import (
 	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/lru"
 	"github.com/urlake/urlake/serve/turns"
@@ -62,10 +62,10 @@ var (
 type Server struct {
 	store    blob.Store
 	opt      Options
-	follower *manifest.Follower
+	follower *catalog.Follower
 	frames   *lru.Cache[segment.CacheKey, any]
 	pages    *lru.Cache[pageKey, any]
-	history  *lru.Cache[manifest.VersionRef, any] // summaries of versions
+	history  *lru.Cache[catalog.VersionRef, any] // summaries of versions
 	resident *mapped.Residency
 	// turns are those of heavy work at the processors. Gate admits the pages of parts that it
 	// decodes, and light those of other work, which so does not wait for it.
@@ -90,8 +90,8 @@ type Server struct {
 	// refreshing keeps two callers of Refresh from opening the same version twice.
 	refreshing sync.Mutex
 
-	mu       sync.Mutex         // guards the fields below
-	manifest *manifest.Manifest // the newest read, nil before the first
+	mu       sync.Mutex        // guards the fields below
+	manifest *catalog.Manifest // the newest read, nil before the first
 	polled   time.Time
 	err      error      // why the newest manifest is not served
 	older    []*opening // least recently used first
@@ -101,7 +101,7 @@ type Server struct {
 
 // opening is a version besides the current one that is open or being opened.
 type opening struct {
-	ref  manifest.VersionRef
+	ref  catalog.VersionRef
 	done chan struct{} // closed once snap or err is set
 	snap *openVersion
 	err  error
@@ -114,7 +114,7 @@ type sharedSegment struct {
 	done  chan struct{} // closed once seg or err is set
 	seg   *segment.Segment
 	err   error
-	// views are what open versions have of the segment (manifest.Segment.View), guarded by
+	// views are what open versions have of the segment (catalog.Segment.View), guarded by
 	// Server.mu. Those of versions that were closed may be among them.
 	views map[string]bool
 }
@@ -125,9 +125,9 @@ func NewServer(store blob.Store, opt Options) *Server {
 	decoding := opt.HeapBytes() / 4 / decodingBytes // pages of parts at a time
 	light := max(MaxPages, decoding/4)
 	s := &Server{
-		store: objects{store}, opt: opt, follower: manifest.NewFollower(store), datasets: MaxDatasets,
+		store: objects{store}, opt: opt, follower: catalog.NewFollower(store), datasets: MaxDatasets,
 		frames: lru.New[segment.CacheKey, any](opt.FrameBytes), pages: lru.New[pageKey, any](opt.PageBytes),
-		history:  lru.New[manifest.VersionRef, any](historyCacheBytes),
+		history:  lru.New[catalog.VersionRef, any](historyCacheBytes),
 		resident: mapped.NewResidency(opt.residentBytes()),
 		turns:    turns.New(runtime.GOMAXPROCS(0)),
 		gate:     semaphore.NewWeighted(max(MaxPages, decoding-light)), light: semaphore.NewWeighted(light),
@@ -170,7 +170,7 @@ func (s *Server) Refresh(ctx context.Context) error {
 	err := contain(func() error {
 		var err error
 		for range refreshes {
-			var m *manifest.Manifest
+			var m *catalog.Manifest
 			if m, err = s.poll(ctx); err != nil {
 				return err
 			}
@@ -180,7 +180,7 @@ func (s *Server) Refresh(ctx context.Context) error {
 				_, err = cur.view(ctx) // before a request needs it
 			}
 			s.dropUnlisted(m)
-			if !errors.Is(err, ErrGone) && !errors.Is(err, manifest.ErrUnknownVersion) {
+			if !errors.Is(err, ErrGone) && !errors.Is(err, catalog.ErrUnknownVersion) {
 				break
 			}
 		}
@@ -194,7 +194,7 @@ func (s *Server) Refresh(ctx context.Context) error {
 
 // poll reads the manifest if it has changed, with its takedowns, and returns the newest one read.
 // From then on all requests are answered by these takedowns.
-func (s *Server) poll(ctx context.Context) (*manifest.Manifest, error) {
+func (s *Server) poll(ctx context.Context) (*catalog.Manifest, error) {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	if s.opt.Access != nil {
@@ -216,7 +216,7 @@ func (s *Server) poll(ctx context.Context) (*manifest.Manifest, error) {
 }
 
 // advance opens the current version of m and makes it the current snapshot.
-func (s *Server) advance(ctx context.Context, m *manifest.Manifest) error {
+func (s *Server) advance(ctx context.Context, m *catalog.Manifest) error {
 	ref, err := m.Version("")
 	if err != nil {
 		return err
@@ -292,7 +292,7 @@ func release(list []*opening) {
 }
 
 // dropUnlisted releases the versions that m no longer lists.
-func (s *Server) dropUnlisted(m *manifest.Manifest) {
+func (s *Server) dropUnlisted(m *catalog.Manifest) {
 	var dropped []*opening
 	s.mu.Lock()
 	s.older = slices.DeleteFunc(s.older, func(o *opening) bool {
@@ -307,7 +307,7 @@ func (s *Server) dropUnlisted(m *manifest.Manifest) {
 }
 
 // Acquire pins a version, an id or a tag, as the newest takedowns leave it and as the principal of
-// ctx may read it (Server.As), and opens it if necessary. manifest.Current and "" stand for the
+// ctx may read it (Server.As), and opens it if necessary. catalog.Current and "" stand for the
 // current one. The caller must call Release on the snapshot.
 func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error) {
 	reader, err := s.readerOf(ctx)
@@ -328,10 +328,10 @@ func (s *Server) Acquire(ctx context.Context, version string) (*Snapshot, error)
 
 // acquire is Acquire without regard to who asks.
 func (s *Server) acquire(ctx context.Context, version string) (*openVersion, error) {
-	if version == manifest.Current {
+	if version == catalog.Current {
 		version = ""
 	}
-	if version != "" && !manifest.ValidVersionID(version) {
+	if version != "" && !catalog.ValidVersionID(version) {
 		ref, err := s.find(ctx, version)
 		if err != nil {
 			return nil, err
@@ -447,21 +447,21 @@ func (o *opening) wait(ctx context.Context) (*openVersion, error) {
 
 // find looks up a version in the manifest. If the id is newer than all versions of the manifest, or
 // the manifest does not have the tag, find polls again, because it may be newer than the last poll.
-func (s *Server) find(ctx context.Context, id string) (manifest.VersionRef, error) {
-	tag := manifest.ValidTag(id)
-	if !tag && !manifest.ValidVersionID(id) {
-		return manifest.VersionRef{}, fmt.Errorf("%w: %q", ErrBadVersion, id)
+func (s *Server) find(ctx context.Context, id string) (catalog.VersionRef, error) {
+	tag := catalog.ValidTag(id)
+	if !tag && !catalog.ValidVersionID(id) {
+		return catalog.VersionRef{}, fmt.Errorf("%w: %q", ErrBadVersion, id)
 	}
 	s.mu.Lock()
 	m, polled := s.manifest, s.polled
 	s.mu.Unlock()
 	if m == nil {
-		return manifest.VersionRef{}, s.notReady()
+		return catalog.VersionRef{}, s.notReady()
 	}
 	ref, err := listed(m, id)
 	if err != nil && !errors.Is(err, ErrGone) && time.Since(polled) > newerPoll {
 		if m, err = s.poll(ctx); err != nil {
-			return manifest.VersionRef{}, err
+			return catalog.VersionRef{}, err
 		}
 		ref, err = listed(m, id)
 	}
@@ -469,16 +469,16 @@ func (s *Server) find(ctx context.Context, id string) (manifest.VersionRef, erro
 }
 
 // listed looks up a version in m. The error is ErrGone for an id older than the newest version.
-func listed(m *manifest.Manifest, id string) (manifest.VersionRef, error) {
+func listed(m *catalog.Manifest, id string) (catalog.VersionRef, error) {
 	ref, err := m.Version(id)
-	if err != nil && manifest.ValidVersionID(id) && id < m.Versions[len(m.Versions)-1].ID {
-		return manifest.VersionRef{}, fmt.Errorf("%w: %s", ErrGone, id)
+	if err != nil && catalog.ValidVersionID(id) && id < m.Versions[len(m.Versions)-1].ID {
+		return catalog.VersionRef{}, fmt.Errorf("%w: %s", ErrGone, id)
 	}
 	return ref, err
 }
 
 // open opens a version. It has one pin, which belongs to the caller.
-func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*openVersion, error) {
+func (s *Server) open(ctx context.Context, ref catalog.VersionRef) (*openVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if err := s.claim(ctx, ref); err != nil {
@@ -490,7 +490,7 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*openVersio
 			s.leases.drop(ref.ID)
 		}
 	}()
-	v, err := manifest.ReadVersion(ctx, s.store, ref)
+	v, err := catalog.ReadVersion(ctx, s.store, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -548,7 +548,7 @@ func (s *Server) open(ctx context.Context, ref manifest.VersionRef) (*openVersio
 
 // loadSuffixes returns the public suffix list that a version follows. A list that is missing or
 // damaged does not keep the version from being served; then the result is nil.
-func (s *Server) loadSuffixes(ctx context.Context, v *manifest.Version) (*urlnorm.SuffixList, error) {
+func (s *Server) loadSuffixes(ctx context.Context, v *catalog.Version) (*urlnorm.SuffixList, error) {
 	list, err := lake.LoadSuffixList(ctx, s.store, v.PublicSuffix)
 	var missing *lake.MissingListError
 	if errors.As(err, &missing) || errors.Is(err, codec.ErrCorrupt) {
@@ -561,7 +561,7 @@ func (s *Server) loadSuffixes(ctx context.Context, v *manifest.Version) (*urlnor
 
 // openSegment opens a segment, or shares it if it is open or being opened. Each call that succeeds
 // needs one call of closeSegment.
-func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment.Segment, error) {
+func (s *Server) openSegment(ctx context.Context, v *catalog.Segment) (*segment.Segment, error) {
 	for {
 		s.mu.Lock()
 		shared, ok := s.segments[v.ID]
@@ -612,7 +612,7 @@ func (s *Server) openSegment(ctx context.Context, v *manifest.Segment) (*segment
 
 // openDead opens the deletion table that a version names. If the current version has it open, it is
 // shared.
-func (s *Server) openDead(ctx context.Context, d *manifest.Dead) (*deletion.Table, error) {
+func (s *Server) openDead(ctx context.Context, d *catalog.Dead) (*deletion.Table, error) {
 	if cur := s.current.Load(); cur != nil {
 		for _, o := range cur.dead {
 			if o != nil && o.Ref() == d.Table {
@@ -682,7 +682,7 @@ type Status struct {
 	TakedownRefresh time.Duration
 	DeletionBytes   int64
 	// Counts are those of the version without what takedowns hide.
-	Counts manifest.Counts
+	Counts catalog.Counts
 	// DeadRows are rows of the version's segments that the version does not have.
 	DeadRows int64
 	// CanonicalForm and PublicSuffix are those of the version.
@@ -749,11 +749,11 @@ func (s *Server) Status() Status {
 // openVersion is one open version, which the requests of all principals share.
 type openVersion struct {
 	server   *Server
-	ref      manifest.VersionRef
-	version  *manifest.Version
+	ref      catalog.VersionRef
+	version  *catalog.Version
 	segments []*segment.Segment // as in version
 	dead     []*deletion.Table  // of the segments; nil for those without dead rows
-	every    []manifest.Dataset // of the version, by id, for whoever may read them
+	every    []catalog.Dataset  // of the version, by id, for whoever may read them
 	named    map[string]int     // their names, to their indexes
 	// suffixes is the public suffix list that the version follows, nil if the lake lacks it.
 	suffixes *urlnorm.SuffixList
@@ -796,4 +796,4 @@ func (s *openVersion) Release() {
 }
 
 // Version describes the version. The caller must not change it.
-func (s *openVersion) Version() *manifest.Version { return s.version }
+func (s *openVersion) Version() *catalog.Version { return s.version }

@@ -25,9 +25,8 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -425,7 +424,7 @@ func TestVersionsWithoutRetiredBatches(t *testing.T) {
 			all[[2]string{dataset, r.Batch}] = append(all[[2]string{dataset, r.Batch}], r)
 		}
 	}
-	registered, err := registry.Datasets(t.Context(), store)
+	registered, err := catalog.Datasets(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,10 +435,10 @@ func TestVersionsWithoutRetiredBatches(t *testing.T) {
 		{retire: [][2]string{{"alpha", "b1"}, {"alpha", "b3"}, {"beta", "b1"}, {"delta", "only"}}},
 		{restore: [][2]string{{"beta", "b1"}, {"gamma", "b1"}}},
 	} {
-		ids := func(batches [][2]string) (ids []manifest.BatchName) {
+		ids := func(batches [][2]string) (ids []catalog.BatchName) {
 			for _, b := range batches {
 				at := slices.IndexFunc(registered, func(d lake.Dataset) bool { return d.Name == b[0] })
-				ids = append(ids, manifest.BatchName{DatasetID: registered[at].ID, Batch: b[1]})
+				ids = append(ids, catalog.BatchName{DatasetID: registered[at].ID, Batch: b[1]})
 			}
 			return ids
 		}
@@ -705,7 +704,7 @@ func TestDatasetsArePaged(t *testing.T) {
 				t.Fatalf("dataset %d is %+v", i, d)
 			}
 		}
-		var all []manifest.Dataset
+		var all []catalog.Dataset
 		for cursorText, pages := "", 0; cursorText != "" || pages == 0; pages++ {
 			p, err := snap.Datasets(t.Context(), cursorText)
 			if err != nil {
@@ -790,9 +789,9 @@ func TestCursorSurvivesAPublish(t *testing.T) {
 }
 
 // rewrite applies change to the manifest and writes it as the next generation.
-func rewrite(t *testing.T, store blob.Store, change func(m *manifest.Manifest)) {
+func rewrite(t *testing.T, store blob.Store, change func(m *catalog.Manifest)) {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -802,7 +801,7 @@ func rewrite(t *testing.T, store blob.Store, change func(m *manifest.Manifest)) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Put(t.Context(), manifest.Key, data, blob.Condition{}); err != nil {
+	if _, err := store.Put(t.Context(), catalog.ManifestKey, data, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -812,10 +811,10 @@ func TestRejectedVersions(t *testing.T) {
 	s := NewServer(store, Options{CacheDir: t.TempDir()})
 	t.Cleanup(s.Close)
 	var notReady *NotReadyError
-	if err := s.Refresh(t.Context()); !errors.Is(err, manifest.ErrNoVersion) {
+	if err := s.Refresh(t.Context()); !errors.Is(err, catalog.ErrNoVersion) {
 		t.Fatalf("empty lake: %v", err)
 	}
-	if _, err := s.Acquire(t.Context(), ""); !errors.As(err, &notReady) || !errors.Is(err, manifest.ErrNoVersion) {
+	if _, err := s.Acquire(t.Context(), ""); !errors.As(err, &notReady) || !errors.Is(err, catalog.ErrNoVersion) {
 		t.Fatalf("empty lake: %v", err)
 	}
 	h := build(t, store)
@@ -823,7 +822,7 @@ func TestRejectedVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := acquire(t, s, h.versions[0])
-	rewrite(t, store, func(m *manifest.Manifest) { m.Versions = m.Versions[1:] })
+	rewrite(t, store, func(m *catalog.Manifest) { m.Versions = m.Versions[1:] })
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -831,8 +830,8 @@ func TestRejectedVersions(t *testing.T) {
 	for version, want := range map[string]error{
 		h.versions[0]:                   ErrGone,
 		"20200101T000000.000Z-00000000": ErrGone,
-		"29990101T000000.000Z-00000000": manifest.ErrUnknownVersion,
-		"latest":                        manifest.ErrUnknownVersion,
+		"29990101T000000.000Z-00000000": catalog.ErrUnknownVersion,
+		"latest":                        catalog.ErrUnknownVersion,
 		"1":                             ErrBadVersion,
 		"../../etc/passwd":              ErrBadVersion,
 	} {
@@ -878,13 +877,13 @@ func TestTagIsServed(t *testing.T) {
 	s.polled = time.Now().Add(-time.Hour)
 	last := len(h.versions) - 1
 	for i, name := range []string{"first", "second"} {
-		if _, _, err := manifest.SetTag(t.Context(), store, name, h.versions[i], false); err != nil {
+		if _, _, err := catalog.SetTag(t.Context(), store, name, h.versions[i], false); err != nil {
 			t.Fatal(err)
 		}
 	}
 	snap := acquire(t, s, "second")
 	h.oracles[1].check(t, snap, h.oracles[1].domains())
-	if _, _, err := manifest.SetTag(t.Context(), store, "second", "", true); err != nil {
+	if _, _, err := catalog.SetTag(t.Context(), store, "second", "", true); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Refresh(t.Context()); err != nil {
@@ -895,13 +894,13 @@ func TestTagIsServed(t *testing.T) {
 			t.Errorf("%s is %s, want %s", name, got, version)
 		}
 	}
-	if _, err := manifest.RemoveTag(t.Context(), store, "second"); err != nil {
+	if _, err := catalog.RemoveTag(t.Context(), store, "second"); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Acquire(t.Context(), "second"); !errors.Is(err, manifest.ErrUnknownVersion) {
+	if _, err := s.Acquire(t.Context(), "second"); !errors.Is(err, catalog.ErrUnknownVersion) {
 		t.Errorf("a tag that was removed: %v", err)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // MaxOpenings is how many versions besides the current one are opened at once. Opening one can
@@ -31,7 +31,7 @@ func (s *Server) IsOpen(version string) bool {
 
 // identify finds the id of a version, without reads.
 func (s *Server) identify(version string) (id string, ok bool) {
-	if version == "" || version == manifest.Current {
+	if version == "" || version == catalog.Current {
 		if cur := s.current.Load(); cur != nil {
 			return cur.version.ID, true
 		}
@@ -40,7 +40,7 @@ func (s *Server) identify(version string) (id string, ok bool) {
 	s.mu.Lock()
 	m := s.manifest
 	s.mu.Unlock()
-	if m == nil || !manifest.ValidTag(version) && !manifest.ValidVersionID(version) {
+	if m == nil || !catalog.ValidTag(version) && !catalog.ValidVersionID(version) {
 		return "", false
 	}
 	ref, err := m.Version(version)

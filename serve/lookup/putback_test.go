@@ -7,8 +7,8 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 // A server that starts with a manifest from before a takedown and a publish hides the URLs that
@@ -23,7 +23,7 @@ func TestManifestThatIsPutBack(t *testing.T) {
 	publish("b1", "https://secret.example/1")
 	publish("b2", "https://example.com/2")
 	running := serve(t, store, Options{})
-	before, _, err := store.Get(t.Context(), manifest.Key)
+	before, _, err := store.Get(t.Context(), catalog.ManifestKey)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestManifestThatIsPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := acquire(t, running, "").version.ID
-	if _, err := store.Put(t.Context(), manifest.Key, before, blob.Condition{}); err != nil {
+	if _, err := store.Put(t.Context(), catalog.ManifestKey, before, blob.Condition{}); err != nil {
 		t.Fatal(err)
 	}
 	started := NewServer(store, Options{CacheDir: t.TempDir()})
@@ -42,7 +42,7 @@ func TestManifestThatIsPutBack(t *testing.T) {
 	for name, s := range map[string]*Server{"running": running, "started": started} {
 		err := s.Refresh(t.Context())
 		if name == "started" && (!errors.Is(err, codec.ErrCorrupt) || !strings.Contains(Reason(s.Status().Err), "publish")) ||
-			name == "running" && !errors.Is(err, manifest.ErrGeneration) {
+			name == "running" && !errors.Is(err, catalog.ErrGeneration) {
 			t.Errorf("%s: %v; want an error that names the manifest", name, err)
 		}
 		snap := acquire(t, s, "")

@@ -136,7 +136,7 @@ type Answer struct {
 	Domain   string
 	DomainID uint64
 	Version  string
-	// TakedownEpoch tells which takedowns the answer takes into account; see manifest.Manifest.
+	// TakedownEpoch tells which takedowns the answer takes into account; see catalog.Manifest.
 	TakedownEpoch uint64
 	// OtherDomains are further domains of the version that the target's host could belong to. They
 	// exist only if the lake lacks the public suffix list that the version follows.

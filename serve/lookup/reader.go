@@ -10,8 +10,8 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/lake/access"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 // Snapshot is one open version, as certain takedowns leave it and as a principal may read it. These
@@ -167,7 +167,7 @@ func (a *visible) of(v *view) *Snapshot {
 // only returns what may be read of a view with all datasets.
 func (v *view) only(readable *roaring.Bitmap) *view {
 	seen := *v
-	seen.datasets, seen.rows = make([]manifest.Dataset, 0, readable.GetCardinality()), 0
+	seen.datasets, seen.rows = make([]catalog.Dataset, 0, readable.GetCardinality()), 0
 	for i := range v.datasets {
 		if d := &v.datasets[i]; readable.Contains(d.ID) {
 			seen.datasets = append(seen.datasets, *d)

@@ -16,7 +16,6 @@ import (
 	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/partreader"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/serve/turns"
 )
@@ -576,7 +575,7 @@ func (s *Snapshot) fetch(ctx context.Context, r *run, first, last int) ([]*rowPa
 	}
 	defer gate.Release(weight)
 	from := r.starts[first]
-	plan, err := partreader.NewPlan(r.block, from, r.starts[last]-from, r.wide.list()...)
+	plan, err := part.NewPlan(r.block, from, r.starts[last]-from, r.wide.list()...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", r.part, err)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // largeLists is a version with 40,000 domains in two segments. Dataset beta has few of them, whose
@@ -28,7 +28,7 @@ func largeLists(t testing.TB) (store blob.Store, beta uint32, names []string) {
 	}
 	testlake.Ingest(t, store, "beta", "1", []testlake.Record{{URL: "https://site99999.test/"}, {URL: "https://site89999.test/"}})
 	testlake.Publish(t, store)
-	datasets, err := registry.Datasets(t.Context(), store)
+	datasets, err := catalog.Datasets(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,9 +13,8 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/deletion"
 	"github.com/urlake/urlake/indexbuild/segment"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
 )
 
 // tablesAtOnce is how many deletion tables are opened at the same time.
@@ -27,8 +26,8 @@ type takedowns struct {
 	object string // the document, "" if there never was a takedown
 	rules  int64
 	// segments are those that the rules were applied to, by what versions have of them
-	// (manifest.Segment.View).
-	segments map[string]takedown.Segment
+	// (catalog.Segment.View).
+	segments map[string]catalog.TakedownSegment
 	// took is how long it took to read them.
 	took time.Duration
 
@@ -39,7 +38,7 @@ type takedowns struct {
 // loadTakedowns reads the takedowns of a manifest, unless they are known, and opens the tables of
 // all open segments before any request uses them. Tables that did not change stay open. The
 // caller holds s.loading.
-func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error {
+func (s *Server) loadTakedowns(ctx context.Context, m *catalog.Manifest) error {
 	before := s.takedowns.Load()
 	object := ""
 	if m.Takedowns != nil {
@@ -49,13 +48,13 @@ func (s *Server) loadTakedowns(ctx context.Context, m *manifest.Manifest) error 
 		return nil
 	}
 	started := time.Now()
-	doc, err := takedown.Read(ctx, s.store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(ctx, s.store, m.Takedowns)
 	if err != nil {
 		return fmt.Errorf("takedowns: %w", err)
 	}
 	t := &takedowns{
 		epoch: m.TakedownEpoch, object: object, rules: doc.RulePieces.Entries,
-		segments: make(map[string]takedown.Segment, len(doc.Segments)), tables: map[string]*deletion.Table{},
+		segments: make(map[string]catalog.TakedownSegment, len(doc.Segments)), tables: map[string]*deletion.Table{},
 	}
 	for _, seg := range doc.Segments {
 		t.segments[seg.ID] = seg
@@ -157,10 +156,10 @@ func (t *takedowns) memoryBytes() (n int64) {
 // view is a version as its dead rows and the takedowns leave it. It is immutable.
 type view struct {
 	takedowns *takedowns
-	tables    []*deletion.Table  // of the snapshot's segments; nil where all rows are left
-	any       bool               // a table is not nil
-	datasets  []manifest.Dataset // with the rows that are left
-	rows      int64              // that are left
+	tables    []*deletion.Table // of the snapshot's segments; nil where all rows are left
+	any       bool              // a table is not nil
+	datasets  []catalog.Dataset // with the rows that are left
+	rows      int64             // that are left
 	// whole is the version for whoever may read all of it.
 	whole *Snapshot
 }
@@ -199,7 +198,7 @@ func (s *openVersion) viewBy(ctx context.Context, t *takedowns) (*view, error) {
 	if len(gone) > 0 {
 		v.datasets = slices.Clone(s.every)
 		for id, rows := range gone {
-			at, ok := slices.BinarySearchFunc(v.datasets, id, func(d manifest.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
+			at, ok := slices.BinarySearchFunc(v.datasets, id, func(d catalog.Dataset, id uint32) int { return cmp.Compare(d.ID, id) })
 			if !ok || rows < 0 || v.datasets[at].Rows < rows {
 				return nil, codec.Corrupt(t.object, "sums", -1, fmt.Sprintf("rows of datasets of version %s", s.version.ID),
 					fmt.Sprintf("%d rows of dataset %d", rows, id))

@@ -6,8 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/suppress"
 )
@@ -18,23 +17,23 @@ func BenchmarkTakedowns(b *testing.B) {
 	snap := benchLake(b)
 	store := snap.server.store
 	const rules = 10_000
-	doc := &takedown.Document{}
+	doc := &catalog.TakedownDocument{}
 	for i := range rules {
-		kind, text := takedown.Domain, fmt.Sprintf("site%05d.test", 100+i)
+		kind, text := catalog.DomainTarget, fmt.Sprintf("site%05d.test", 100+i)
 		switch i % 4 {
 		case 1:
-			kind, text = takedown.Host, "www."+text
+			kind, text = catalog.HostTarget, "www."+text
 		case 2:
-			kind, text = takedown.URL, fmt.Sprintf("https://www.%s/some/path/0/0?q=%d", text, 100+i)
+			kind, text = catalog.URLTarget, fmt.Sprintf("https://www.%s/some/path/0/0?q=%d", text, 100+i)
 		case 3:
-			kind, text = takedown.Prefix, "www."+text+"/some/path/1"
+			kind, text = catalog.PrefixTarget, "www."+text+"/some/path/1"
 		}
-		t, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
+		t, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), kind, text)
 		if err != nil {
 			b.Fatal(err)
 		}
-		r := takedown.Rule{ID: fmt.Sprintf("20261120-%010x", i), Target: t, Reason: "bench", Created: time.Unix(1_800_000_000, 0).UTC()}
-		if doc, err = doc.Edit(b.Context(), store, &r, nil, takedown.NewRecord(&r, uint64(i+1), nil, nil)); err != nil {
+		r := catalog.Takedown{ID: fmt.Sprintf("20261120-%010x", i), Target: t, Reason: "bench", Created: time.Unix(1_800_000_000, 0).UTC()}
+		if doc, err = doc.Edit(b.Context(), store, &r, nil, catalog.NewTakedownRecord(&r, uint64(i+1), nil, nil)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -42,7 +41,7 @@ func BenchmarkTakedowns(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	err = manifest.SetTakedowns(b.Context(), store, func(context.Context, *manifest.Manifest) (*takedown.Ref, uint64, error) {
+	err = catalog.SetTakedowns(b.Context(), store, func(context.Context, *catalog.Manifest) (*catalog.TakedownRef, uint64, error) {
 		return &ref, doc.Epoch, nil
 	})
 	if err != nil {
@@ -70,7 +69,7 @@ func BenchmarkTakedowns(b *testing.B) {
 			}
 		})
 	}
-	m, _, err := manifest.Read(b.Context(), store)
+	m, _, err := catalog.ReadManifest(b.Context(), store)
 	if err != nil {
 		b.Fatal(err)
 	}

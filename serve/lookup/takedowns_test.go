@@ -14,8 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/takedown"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/suppress"
 )
@@ -68,12 +67,12 @@ func (o oracle) hide(rules []naiveRule) oracle {
 // add adds a rule to a lake.
 func (n *naiveRule) add(t testing.TB, store blob.Store, ids map[string]uint32) *suppress.Result {
 	t.Helper()
-	target, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Kind(n.kind), n.text)
+	target, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.TargetKind(n.kind), n.text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := takedown.Rule{
-		ID: takedown.NewID(time.Now()), Target: target, DatasetID: ids[n.dataset], Dataset: n.dataset,
+	r := catalog.Takedown{
+		ID: catalog.NewTakedownID(time.Now()), Target: target, DatasetID: ids[n.dataset], Dataset: n.dataset,
 		From: n.from, To: n.to, Reason: "test", Created: time.Now().UTC(),
 	}
 	n.id = r.ID
@@ -99,7 +98,7 @@ func randomRule(rng *rand.Rand, o oracle) naiveRule {
 	switch n.kind = []string{"domain", "host", "url", "prefix", "prefix"}[rng.IntN(5)]; n.kind {
 	case "domain":
 		n.text = r.Domain
-		if _, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, r.Domain); err != nil {
+		if _, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, r.Domain); err != nil {
 			n.kind = "host" // a public suffix
 		}
 	case "host":
@@ -345,13 +344,13 @@ func TestCursorsSkipWhatIsTakenDown(t *testing.T) {
 }
 
 // mustRules returns the rules in force.
-func mustRules(t testing.TB, store blob.Store) []takedown.Rule {
+func mustRules(t testing.TB, store blob.Store) []catalog.Takedown {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc, err := takedown.Read(t.Context(), store, m.Takedowns)
+	doc, err := catalog.ReadTakedowns(t.Context(), store, m.Takedowns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,7 +403,7 @@ func TestDroppedVersionIsGoneAfterATakedown(t *testing.T) {
 			testlake.Replace(t, store, "d", "b0", []testlake.Record{{URL: "https://example.com/other"}})
 		}
 	}
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -412,7 +411,7 @@ func TestDroppedVersionIsGoneAfterATakedown(t *testing.T) {
 	old := acquire(t, s, m.Versions[0].ID)
 	first := naiveRule{kind: "url", text: "https://nowhere.example/"}
 	first.add(t, store, nil)
-	if _, _, err := manifest.DropExpired(t.Context(), store, 1); err != nil {
+	if _, _, err := catalog.DropExpired(t.Context(), store, 1); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Refresh(t.Context()); err != nil {

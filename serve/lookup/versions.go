@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 const (
@@ -36,7 +36,7 @@ type VersionsPage struct {
 	Total int
 	// Versions are those of this page, newest first. If Uncounted is set, they are without counts,
 	// as these are of all datasets and the reader may not read all.
-	Versions  []manifest.Summary
+	Versions  []catalog.Summary
 	Uncounted bool
 	// Cursor is where the next page starts. It is empty on the last page.
 	Cursor string
@@ -55,7 +55,7 @@ func (s *Server) Versions(ctx context.Context, limit int, cursorText string) (*V
 		if err == nil {
 			err = c.check("", 0)
 		}
-		if err == nil && !manifest.ValidVersionID(c.version) {
+		if err == nil && !catalog.ValidVersionID(c.version) {
 			err = fmt.Errorf("%w: it names no version", ErrBadCursor)
 		}
 		if err != nil {
@@ -73,7 +73,7 @@ func (s *Server) Versions(ctx context.Context, limit int, cursorText string) (*V
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, s.opt.Deadline, ErrDeadline)
 	defer cancel()
-	var list []manifest.Summary
+	var list []catalog.Summary
 	var from int
 	for {
 		end := len(m.Versions)
@@ -83,7 +83,7 @@ func (s *Server) Versions(ctx context.Context, limit int, cursorText string) (*V
 				_, err := m.Version(after)
 				return nil, err
 			}
-			end, _ = slices.BinarySearchFunc(m.Versions, after, func(v manifest.VersionRef, id string) int {
+			end, _ = slices.BinarySearchFunc(m.Versions, after, func(v catalog.VersionRef, id string) int {
 				return strings.Compare(v.ID, id)
 			})
 		}
@@ -103,7 +103,7 @@ func (s *Server) Versions(ctx context.Context, limit int, cursorText string) (*V
 	page := &VersionsPage{Current: m.CurrentVersion, Total: len(m.Versions), Versions: list}
 	if page.Uncounted = !reader.All(); page.Uncounted {
 		for i := range list {
-			list[i].Counts, list[i].Change = manifest.Counts{}, nil
+			list[i].Counts, list[i].Change = catalog.Counts{}, nil
 		}
 	}
 	if from > 0 {
@@ -117,7 +117,7 @@ func (s *Server) Versions(ctx context.Context, limit int, cursorText string) (*V
 
 // newest returns the newest manifest read. If id is newer than all its versions, newest polls
 // again, because the version may have been published since the last poll.
-func (s *Server) newest(ctx context.Context, id string) (*manifest.Manifest, error) {
+func (s *Server) newest(ctx context.Context, id string) (*catalog.Manifest, error) {
 	s.mu.Lock()
 	m, polled := s.manifest, s.polled
 	s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *Server) newest(ctx context.Context, id string) (*manifest.Manifest, err
 
 // summary gets the summary of a version from the cache, or reads it when the gate admits that. Rows
 // that takedowns hide are not counted.
-func (s *Server) summary(ctx context.Context, ref manifest.VersionRef) (manifest.Summary, error) {
+func (s *Server) summary(ctx context.Context, ref catalog.VersionRef) (catalog.Summary, error) {
 	sum, err := s.readSummary(ctx, ref)
 	if t := s.takedowns.Load(); t != nil && err == nil {
 		sum.Counts.Rows -= t.hidden(sum.Views)
@@ -141,9 +141,9 @@ func (s *Server) summary(ctx context.Context, ref manifest.VersionRef) (manifest
 }
 
 // readSummary is summary without takedowns.
-func (s *Server) readSummary(ctx context.Context, ref manifest.VersionRef) (sum manifest.Summary, err error) {
+func (s *Server) readSummary(ctx context.Context, ref catalog.VersionRef) (sum catalog.Summary, err error) {
 	if v, ok := s.history.Get(ref); ok {
-		return v.(manifest.Summary), nil
+		return v.(catalog.Summary), nil
 	}
 	pages := min(MaxPages, 1+ref.Bytes*versionDecoding/decodingBytes)
 	if err := s.gate.Acquire(ctx, pages); err != nil {
@@ -151,7 +151,7 @@ func (s *Server) readSummary(ctx context.Context, ref manifest.VersionRef) (sum 
 	}
 	defer s.gate.Release(pages)
 	err = contain(func() (err error) {
-		sum, err = manifest.ReadSummary(ctx, s.store, ref)
+		sum, err = catalog.ReadSummary(ctx, s.store, ref)
 		return err
 	})
 	if err == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 )
 
 // versionReads is a store that counts the reads of version documents.
@@ -64,16 +64,16 @@ func publishVersions(t *testing.T, store blob.Store, from, n int) {
 }
 
 // bruteForce lists the versions newest first, from the documents alone.
-func bruteForce(t *testing.T, store blob.Store) []manifest.Summary {
+func bruteForce(t *testing.T, store blob.Store) []catalog.Summary {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var list []manifest.Summary
-	var before manifest.Counts
+	var list []catalog.Summary
+	var before catalog.Counts
 	for _, ref := range m.Versions {
-		v, err := manifest.ReadVersion(t.Context(), store, ref)
+		v, err := catalog.ReadVersion(t.Context(), store, ref)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,10 +82,10 @@ func bruteForce(t *testing.T, store blob.Store) []manifest.Summary {
 		for i := range v.Segments {
 			views = append(views, v.Segments[i].View())
 		}
-		list = append(list, manifest.Summary{
+		list = append(list, catalog.Summary{
 			Views: views, VersionRef: ref, Current: ref.ID == m.CurrentVersion, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
 			CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: c,
-			Change: &manifest.Counts{
+			Change: &catalog.Counts{
 				Segments: c.Segments - before.Segments, Datasets: c.Datasets - before.Datasets,
 				Batches: c.Batches - before.Batches, Parts: c.Parts - before.Parts, Rows: c.Rows - before.Rows,
 				PartBytes: c.PartBytes - before.PartBytes, IndexBytes: c.IndexBytes - before.IndexBytes,
@@ -98,9 +98,9 @@ func bruteForce(t *testing.T, store blob.Store) []manifest.Summary {
 }
 
 // allVersions follows the cursors, and calls between after each page but the last.
-func allVersions(t *testing.T, s *Server, limit int, between func()) []manifest.Summary {
+func allVersions(t *testing.T, s *Server, limit int, between func()) []catalog.Summary {
 	t.Helper()
-	var all []manifest.Summary
+	var all []catalog.Summary
 	for cursor := ""; ; between() {
 		page, err := s.Versions(t.Context(), limit, cursor)
 		if err != nil {
@@ -184,7 +184,7 @@ func TestDroppedVersionKeepsItsCursor(t *testing.T) {
 	if err := store.Delete(t.Context(), all[1].Object); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := manifest.DropLost(t.Context(), store); err != nil {
+	if _, err := catalog.DropLost(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Refresh(t.Context()); err != nil {
@@ -226,7 +226,7 @@ func TestReadsOfAPageOfVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	publishVersions(t, store, 6, 1)
-	if _, _, err := manifest.SetTag(t.Context(), store, "release-1", before.Current, false); err != nil {
+	if _, _, err := catalog.SetTag(t.Context(), store, "release-1", before.Current, false); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Refresh(t.Context()); err != nil {
@@ -332,7 +332,7 @@ func TestQueriesForVersionsThatAreRejected(t *testing.T) {
 		forge(cursorVersions, own+1, version):                                    ErrBadCursor,
 		forge(cursorVersions, own, "newest"):                                     ErrBadCursor,
 		forge(cursorVersions, own, ""):                                           ErrBadCursor,
-		forge(cursorVersions, own, "29990101T000000.000Z-00000000"):              manifest.ErrUnknownVersion,
+		forge(cursorVersions, own, "29990101T000000.000Z-00000000"):              catalog.ErrUnknownVersion,
 	} {
 		if _, err := s.Versions(t.Context(), 1, text); !errors.Is(err, want) {
 			t.Errorf("cursor %s: %v, want %v", text, err, want)
@@ -351,7 +351,7 @@ func TestVersionsLeaveOutWhatWasDeletedSinceThePoll(t *testing.T) {
 	h := build(t, store)
 	s := serve(t, store, Options{})
 	unlist(t, store, h.versions[1])
-	if err := store.Delete(t.Context(), manifest.VersionKey(h.versions[1])); err != nil {
+	if err := store.Delete(t.Context(), catalog.VersionKey(h.versions[1])); err != nil {
 		t.Fatal(err)
 	}
 	page, err := s.Versions(t.Context(), 10, "")
@@ -366,7 +366,7 @@ func TestVersionsLeaveOutWhatWasDeletedSinceThePoll(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 	// One that is listed and missing is damage.
-	if err := store.Delete(t.Context(), manifest.VersionKey(h.versions[0])); err != nil {
+	if err := store.Delete(t.Context(), catalog.VersionKey(h.versions[0])); err != nil {
 		t.Fatal(err)
 	}
 	var corrupt *codec.CorruptError

@@ -15,8 +15,8 @@ import (
 	"github.com/urlake/urlake/indexbuild/treebuild"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -104,11 +104,11 @@ func (s *slow) Get(ctx context.Context, key string) ([]byte, blob.Info, error) {
 // with the index and without. URLAKE_TREE_ROWS sets the size.
 func BenchmarkTree(b *testing.B) {
 	store := benchLake(b, benchRows(b))
-	m, _, err := manifest.Read(b.Context(), store)
+	m, _, err := catalog.ReadManifest(b.Context(), store)
 	if err != nil {
 		b.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(b.Context(), store, m.Versions[0])
+	v, err := catalog.ReadVersion(b.Context(), store, m.Versions[0])
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -23,10 +23,8 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/takedown"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/suppress"
@@ -309,27 +307,27 @@ func life(t *testing.T, rng *rand.Rand, store blob.Store, check func(what string
 	ingest([2]string{"alpha", "b1"}, [2]string{"beta", "b1"})
 	ingest([2]string{"alpha", "b2"}, [2]string{"alpha", "b3"}, [2]string{"gamma", "b1"})
 	ingest([2]string{"beta", "b1"})
-	all, err := registry.Datasets(t.Context(), store)
+	all, err := catalog.Datasets(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
 	alpha := all[slices.IndexFunc(all, func(d lake.Dataset) bool { return d.Name == "alpha" })].ID
-	b2 := []manifest.BatchName{{DatasetID: alpha, Batch: "b2"}}
+	b2 := []catalog.BatchName{{DatasetID: alpha, Batch: "b2"}}
 	testlake.Retire(t, store, b2...)
 	testlake.Publish(t, store)
 	check("retire")
 	for _, rule := range []struct {
-		kind takedown.Kind
+		kind catalog.TargetKind
 		text string
 		id   uint32
 	}{
-		{takedown.Prefix, "https://www.example.com/a/", 0}, {takedown.Host, "a.example.com", alpha}, {takedown.Prefix, "http://example.com/b", 0},
+		{catalog.PrefixTarget, "https://www.example.com/a/", 0}, {catalog.HostTarget, "a.example.com", alpha}, {catalog.PrefixTarget, "http://example.com/b", 0},
 	} {
-		tg, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), rule.kind, rule.text)
+		tg, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), rule.kind, rule.text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := takedown.Rule{ID: takedown.NewID(time.Now()), Target: tg, DatasetID: rule.id, Reason: "test", Created: time.Now().UTC()}
+		r := catalog.Takedown{ID: catalog.NewTakedownID(time.Now()), Target: tg, DatasetID: rule.id, Reason: "test", Created: time.Now().UTC()}
 		if rule.id != 0 {
 			r.Dataset = "alpha"
 		}
@@ -352,7 +350,7 @@ func life(t *testing.T, rng *rand.Rand, store blob.Store, check func(what string
 // buildAll builds the indexes of the current version's segments that have none.
 func buildAll(t testing.TB, store blob.Store) {
 	t.Helper()
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,7 +358,7 @@ func buildAll(t testing.TB, store blob.Store) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := manifest.ReadVersion(t.Context(), store, ref)
+	v, err := catalog.ReadVersion(t.Context(), store, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -429,21 +427,21 @@ func TestHiddenDatasetsDoNotCount(t *testing.T) {
 		}
 		testlake.Publish(t, store)
 		buildAll(t, store)
-		all, err := registry.Datasets(t.Context(), store)
+		all, err := catalog.Datasets(t.Context(), store)
 		if err != nil {
 			t.Fatal(err)
 		}
 		beta := all[slices.IndexFunc(all, func(d lake.Dataset) bool { return d.Name == "beta" })].ID
 		if what == "retire" {
-			testlake.Retire(t, store, manifest.BatchName{DatasetID: beta, Batch: "b"})
+			testlake.Retire(t, store, catalog.BatchName{DatasetID: beta, Batch: "b"})
 			testlake.Publish(t, store)
 		} else {
-			tg, err := takedown.ParseTarget(urlnorm.BuiltinSuffixes(), takedown.Domain, "example.com")
+			tg, err := catalog.ParseTarget(urlnorm.BuiltinSuffixes(), catalog.DomainTarget, "example.com")
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := takedown.Rule{
-				ID: takedown.NewID(time.Now()), Target: tg, DatasetID: beta, Dataset: "beta", Reason: "test", Created: time.Now().UTC(),
+			r := catalog.Takedown{
+				ID: catalog.NewTakedownID(time.Now()), Target: tg, DatasetID: beta, Dataset: "beta", Reason: "test", Created: time.Now().UTC(),
 			}
 			if _, err := suppress.Add(t.Context(), store, r, suppress.Options{TempDir: t.TempDir()}); err != nil {
 				t.Fatal(err)

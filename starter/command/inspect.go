@@ -21,16 +21,10 @@ import (
 	"github.com/urlake/urlake/internal/dial"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/publish/lakecheck"
-	"github.com/urlake/urlake/starter/schedule"
-	"github.com/urlake/urlake/starter/takedown"
-	"github.com/urlake/urlake/starter/versionlist"
 )
 
 // inspectCommand returns a verb that reads a lake without Temporal. The lake must exist.
@@ -49,7 +43,7 @@ func inspectCommand(
 			if err := requireLake(cmd.Context(), store, url); err != nil {
 				return err
 			}
-			return remedy.Explained(url, run(cmd, store, url))
+			return lake.Explained(url, run(cmd, store, url))
 		},
 	}
 	g.lakeFlag(cmd)
@@ -65,7 +59,7 @@ var errNoLake = errors.New("no lake")
 func requireLake(ctx context.Context, store blob.Store, url string) error {
 	_, err := store.Stat(ctx, lake.RegistryKey)
 	if errors.Is(err, blob.ErrNotExist) {
-		switch err := registry.CheckPresent(ctx, store); {
+		switch err := catalog.CheckRegistryPresent(ctx, store); {
 		case errors.Is(err, codec.ErrCorrupt):
 			return nil // a lake whose registry is lost: the verb reports it
 		case err != nil:
@@ -77,8 +71,8 @@ func requireLake(ctx context.Context, store blob.Store, url string) error {
 }
 
 // openVersion reads the manifest and one of its versions, the current version for "".
-func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Manifest, *manifest.Version, error) {
-	m, _, err := manifest.Read(ctx, store)
+func openVersion(ctx context.Context, store blob.Store, id string) (*catalog.Manifest, *catalog.Version, error) {
+	m, _, err := catalog.ReadManifest(ctx, store)
 	if err = noVersion(ctx, store, err); err != nil {
 		return nil, nil, fmt.Errorf("lake %s: %w", store.URL(), err)
 	}
@@ -86,7 +80,7 @@ func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Ma
 	if err != nil {
 		return nil, nil, fmt.Errorf("lake %s: %w", store.URL(), err)
 	}
-	v, err := manifest.ReadVersion(ctx, store, ref)
+	v, err := catalog.ReadVersion(ctx, store, ref)
 	if errors.Is(err, blob.ErrNotExist) {
 		err = codec.Corrupt(ref.Object, "object", -1, "one that exists", "none")
 	}
@@ -96,18 +90,18 @@ func openVersion(ctx context.Context, store blob.Store, id string) (*manifest.Ma
 // noVersion returns err, or that the manifest is lost if err says that no version is published yet
 // although there are some.
 func noVersion(ctx context.Context, store blob.Store, err error) error {
-	if errors.Is(err, manifest.ErrNoVersion) {
-		return cmp.Or(manifest.CheckPresent(ctx, store), err)
+	if errors.Is(err, catalog.ErrNoVersion) {
+		return cmp.Or(catalog.CheckManifestPresent(ctx, store), err)
 	}
 	return err
 }
 
 // lakeStatus is what "status --json" prints.
 type lakeStatus struct {
-	Lake       string           `json:"lake"`
-	Version    string           `json:"version,omitempty"`
-	Generation uint64           `json:"generation,omitempty"`
-	Counts     *manifest.Counts `json:"counts,omitempty"`
+	Lake       string          `json:"lake"`
+	Version    string          `json:"version,omitempty"`
+	Generation uint64          `json:"generation,omitempty"`
+	Counts     *catalog.Counts `json:"counts,omitempty"`
 	// DeadRows are rows of DeadSegments of the version's segments that the version does not have.
 	DeadRows     int64             `json:"dead_rows,omitempty"`
 	DeadSegments int               `json:"dead_segments,omitempty"`
@@ -122,7 +116,7 @@ type lakeStatus struct {
 	IdlePools        []string  `json:"idle_pools,omitempty"`
 	TemporalError    string    `json:"temporal_error,omitempty"`
 	// Schedules is nil if the lake has none, or if that is not known.
-	Schedules *schedule.Overview `json:"schedules,omitempty"`
+	Schedules *overview `json:"schedules,omitempty"`
 }
 
 // unpublished is a finished batch that the current version lacks, or a retired one that it has. If
@@ -162,7 +156,7 @@ since when, even if the lake cannot be read; then Temporal has to answer.`,
 			for _, pool := range activities.Pools {
 				s.TaskQueues[pool] = activities.TaskQueue(url, pool)
 			}
-			unread := remedy.Explained(url, s.read(cmd.Context(), store))
+			unread := lake.Explained(url, s.read(cmd.Context(), store))
 			if !showRunning && unread != nil && !errors.Is(unread, errNoLake) {
 				return unread
 			}
@@ -196,18 +190,18 @@ func (s *lakeStatus) read(ctx context.Context, store blob.Store) error {
 		return err
 	}
 	m, v, err := openVersion(ctx, store, "")
-	if errors.Is(err, manifest.ErrNoVersion) {
-		err = manifest.CheckPresent(ctx, store)
+	if errors.Is(err, catalog.ErrNoVersion) {
+		err = catalog.CheckManifestPresent(ctx, store)
 	}
 	switch {
 	case errors.Is(err, codec.ErrCorrupt):
-		s.Damage = remedy.Explain(store.URL(), err)
+		s.Damage = lake.Explain(store.URL(), err)
 	case err != nil:
 		return err
 	case v != nil:
 		s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
 		s.DeadRows, s.DeadSegments = v.DeadRows()
-		if err := takedown.Subtract(ctx, store, m, v); err != nil {
+		if err := subtract(ctx, store, m, v); err != nil {
 			return err
 		}
 	}
@@ -243,7 +237,7 @@ func (s *lakeStatus) ask(ctx context.Context) error {
 	if s.Running, s.RunningWorkflows, err = findRunning(ctx, c, s.Lake); err != nil {
 		return err
 	}
-	if s.Schedules, err = schedule.Look(ctx, c, s.Lake); err != nil {
+	if s.Schedules, err = look(ctx, c, s.Lake); err != nil {
 		return err
 	}
 	s.IdlePools, err = idlePools(ctx, c, s.Lake)
@@ -320,8 +314,8 @@ func (s *lakeStatus) printWaiting(out io.Writer) {
 }
 
 // findWaiting returns what waits and a version, which may be nil, lacks.
-func findWaiting(ctx context.Context, store blob.Store, v *manifest.Version) ([]pending.Batch, []pending.Damaged, error) {
-	state, err := pending.ReadWaiting(ctx, store)
+func findWaiting(ctx context.Context, store blob.Store, v *catalog.Version) ([]catalog.PendingBatch, []catalog.DamagedDocument, error) {
+	state, err := catalog.ReadWaiting(ctx, store)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -332,7 +326,7 @@ func findWaiting(ctx context.Context, store blob.Store, v *manifest.Version) ([]
 
 // findUnpublished returns the finished batches that a version, which may be nil, lacks, and those
 // that are retired and that it has.
-func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version) ([]unpublished, error) {
+func findUnpublished(ctx context.Context, store blob.Store, v *catalog.Version) ([]unpublished, error) {
 	waiting, damaged, err := findWaiting(ctx, store, v)
 	if err != nil {
 		return nil, err
@@ -344,14 +338,14 @@ func findUnpublished(ctx context.Context, store blob.Store, v *manifest.Version)
 	for _, b := range waiting {
 		ids = append(ids, b.DatasetID)
 	}
-	datasets, err := registry.FindDatasets(ctx, store, ids)
+	datasets, err := catalog.FindDatasets(ctx, store, ids)
 	if err != nil {
 		return nil, err
 	}
 	found := []unpublished{}
 	for _, d := range damaged {
 		found = append(found, unpublished{
-			Dataset: cmp.Or(datasets[d.DatasetID].Name, "several datasets"), id: d.DatasetID, Damage: remedy.Explain(store.URL(), d.Err),
+			Dataset: cmp.Or(datasets[d.DatasetID].Name, "several datasets"), id: d.DatasetID, Damage: lake.Explain(store.URL(), d.Err),
 		})
 	}
 	for _, b := range waiting {
@@ -394,22 +388,22 @@ const (
 
 // listed is one dataset of "datasets --json".
 type listed struct {
-	manifest.Dataset
+	catalog.Dataset
 	State string `json:"state"`
 }
 
 func datasetsCommand(g *global) *cobra.Command {
 	const short = "List the datasets of a lake"
 	cmd := inspectCommand(g, "datasets", short, func(cmd *cobra.Command, store blob.Store, _ string) error {
-		registered, err := registry.Datasets(cmd.Context(), store)
+		registered, err := catalog.Datasets(cmd.Context(), store)
 		if err != nil {
 			return err
 		}
 		m, v, err := openVersion(cmd.Context(), store, "")
-		if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
+		if err != nil && !errors.Is(err, catalog.ErrNoVersion) {
 			return err
 		}
-		hidden, err := takedown.Hidden(cmd.Context(), store, m, v)
+		hidden, err := hidden(cmd.Context(), store, m, v)
 		if err != nil {
 			return err
 		}
@@ -466,7 +460,7 @@ datasets only.`
 }
 
 // unpublishedStates returns the states of the datasets of which v has nothing.
-func unpublishedStates(ctx context.Context, store blob.Store, v *manifest.Version) (map[uint32]string, error) {
+func unpublishedStates(ctx context.Context, store blob.Store, v *catalog.Version) (map[uint32]string, error) {
 	states := map[uint32]string{}
 	running, err := many.Running(ctx, store)
 	if err != nil {
@@ -518,7 +512,7 @@ func versionsCommand(g *global) *cobra.Command {
 		}
 		out := cmd.OutOrStdout()
 		if parts {
-			files, err := versionlist.ReadFiles(cmd.Context(), store, lakeURL, v)
+			files, err := ReadFiles(cmd.Context(), store, lakeURL, v)
 			switch {
 			case err != nil:
 				return err
@@ -536,7 +530,7 @@ func versionsCommand(g *global) *cobra.Command {
 			}
 			return nil
 		}
-		return versionlist.Print(cmd.Context(), out, store, m, g.json)
+		return printVersions(cmd.Context(), out, store, m, g.json)
 	})
 	cmd.Long = `Versions lists the published versions, oldest first. Every publish that adds batches
 makes one. Requests and cursors name a version, and the server answers from any of

@@ -13,7 +13,7 @@ import (
 
 	"github.com/urlake/urlake/export/urlkey"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -106,7 +106,7 @@ func (g *global) suffixList(ctx context.Context, file string) (*urlnorm.SuffixLi
 	if err != nil {
 		return nil, err
 	}
-	_, list, err := registry.LoadRules(ctx, store)
+	_, list, err := catalog.LoadRules(ctx, store)
 	return list, err
 }
 

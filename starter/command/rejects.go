@@ -14,12 +14,10 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/rejectlist"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/starter/find"
-	"github.com/urlake/urlake/starter/ingestreport"
 )
 
 const (
@@ -79,7 +77,7 @@ records. docs/sources.md explains the reasons.`,
 			}
 			all, err := readBatchRejects(cmd.Context(), store, dataset, batch, places)
 			if err != nil {
-				return remedy.Explained(url, err)
+				return lake.Explained(url, err)
 			}
 			if g.json {
 				return printJSON(cmd.OutOrStdout(), all)
@@ -109,7 +107,7 @@ func readBatchRejects(ctx context.Context, store blob.Store, dataset, batch stri
 	if err != nil {
 		return nil, err
 	}
-	state, err := pending.Look(ctx, store, d.ID)
+	state, err := catalog.LookBatches(ctx, store, d.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +169,7 @@ func (r *batchRejects) print(w io.Writer) error {
 	}
 	cli.Fprintf(w, "Dataset %s, batch %s: %s of %s rejected", r.Dataset, r.Batch, count(all), plural(r.Records, "record"))
 	if all > 0 {
-		cli.Fprintf(w, " (%s)", ingestreport.CountsByReason(r.Rejected))
+		cli.Fprintf(w, " (%s)", countsByReason(r.Rejected))
 	}
 	cli.Fprintf(w, "\n")
 	if r.Listed > 0 {

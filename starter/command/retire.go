@@ -6,8 +6,8 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/ingest/deadline"
-	"github.com/urlake/urlake/lake/remedy"
 	"github.com/urlake/urlake/starter/retire"
 	"github.com/urlake/urlake/workflows"
 )
@@ -33,7 +33,7 @@ func retireCommand(g *global, restore bool) *cobra.Command {
 		}
 		s, err := o.Select(ctx, store)
 		if err != nil {
-			return remedy.Explained(url, err)
+			return lake.Explained(url, err)
 		}
 		var c client.Client
 		if !o.DryRun && !o.NoPublish { // before anything is changed
@@ -44,7 +44,7 @@ func retireCommand(g *global, restore bool) *cobra.Command {
 		}
 		if !o.DryRun {
 			if err := s.Apply(ctx, store); err != nil {
-				return remedy.Explained(url, err)
+				return lake.Explained(url, err)
 			}
 		}
 		if c != nil {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testlake"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/starter/retire"
 )
 
@@ -56,7 +56,7 @@ func TestRetireAndRestore(t *testing.T) {
 		_, errs := run(c.code, c.args...)
 		has(errs, c.want)
 	}
-	before, _, err := manifest.Read(t.Context(), store)
+	before, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,10 +12,8 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/suffixchange"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/workflows"
 )
@@ -108,7 +106,7 @@ func loadList(ctx context.Context, store blob.Store, identity string) (*urlnorm.
 }
 
 func readLakeRules(ctx context.Context, store blob.Store) (*lakeRules, error) {
-	rules, err := registry.ReadRules(ctx, store)
+	rules, err := catalog.ReadRules(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -120,19 +118,19 @@ func readLakeRules(ctx context.Context, store blob.Store) (*lakeRules, error) {
 		return nil, err
 	}
 	if out.Lake.list != nil {
-		c := suffixchange.New(out.Lake.list, out.Program.list)
+		c := urlnorm.NewSuffixChange(out.Lake.list, out.Program.list)
 		added, removed := len(c.Added()), len(c.Removed())
 		out.Added, out.Removed = &added, &removed
 	}
-	m, _, err := manifest.Read(ctx, store)
-	if errors.Is(err, manifest.ErrNoVersion) {
+	m, _, err := catalog.ReadManifest(ctx, store)
+	if errors.Is(err, catalog.ErrNoVersion) {
 		return out, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	for _, ref := range m.Versions {
-		v, err := manifest.ReadVersion(ctx, store, ref)
+		v, err := catalog.ReadVersion(ctx, store, ref)
 		if errors.Is(err, codec.ErrCorrupt) || errors.Is(err, blob.ErrNotExist) {
 			continue // "starter verify" names it
 		}
@@ -275,7 +273,7 @@ type rulesUpdated struct {
 // updateRules sets the lake's list and has its batches moved.
 func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to *urlnorm.SuffixList) error {
 	ctx := cmd.Context()
-	from, err := registry.ReadRules(ctx, store)
+	from, err := catalog.ReadRules(ctx, store)
 	if err != nil {
 		return err
 	}
@@ -294,7 +292,7 @@ func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to
 		return err
 	}
 	if !behind {
-		if err := registry.SetRules(ctx, store, from, to); err != nil {
+		if err := catalog.SetRules(ctx, store, from, to); err != nil {
 			return err
 		}
 		if follows {
@@ -308,7 +306,7 @@ func updateRules(cmd *cobra.Command, g *global, store blob.Store, url string, to
 		return err
 	}
 	defer c.Close()
-	if err := registry.SetRules(ctx, store, from, to); err != nil {
+	if err := catalog.SetRules(ctx, store, from, to); err != nil {
 		return err
 	}
 	run, err := activities.SignalPublisher(ctx, c, url, activities.PublishRequest{})
@@ -340,7 +338,7 @@ func finishUpdate(cmd *cobra.Command, g *global, res *rulesUpdated, text string)
 // anyway; then only the version counts.
 func hasBatchesToMove(ctx context.Context, store blob.Store, to lake.Rules, follows bool) (bool, error) {
 	_, v, err := openVersion(ctx, store, "")
-	if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
+	if err != nil && !errors.Is(err, catalog.ErrNoVersion) {
 		return false, err
 	}
 	if differs := v != nil && v.PublicSuffix != to.PublicSuffix; differs || follows {

@@ -20,7 +20,7 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
 
@@ -191,7 +191,7 @@ func TestDryRunOfRules(t *testing.T) {
 	if n := strings.Count(shown, "\n"); n != shownMoves+2 { // the header, and how many more there are
 		t.Errorf("%d lines of domains:\n%s", n, out)
 	}
-	if r, err := registry.ReadRules(t.Context(), store); err != nil || r != want.From {
+	if r, err := catalog.ReadRules(t.Context(), store); err != nil || r != want.From {
 		t.Errorf("a dry run has changed the rules to %+v, %v", r, err)
 	}
 
@@ -209,7 +209,7 @@ func TestUpdateOfRules(t *testing.T) {
 	dir, store := local(t)
 	rulesAre := func(want lake.Rules) {
 		t.Helper()
-		if got, err := registry.ReadRules(t.Context(), store); err != nil || got != want {
+		if got, err := catalog.ReadRules(t.Context(), store); err != nil || got != want {
 			t.Errorf("the lake has the rules %+v, %v; want %+v", got, err, want)
 		}
 	}

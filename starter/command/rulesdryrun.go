@@ -16,9 +16,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/registry"
-	"github.com/urlake/urlake/lake/suffixchange"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/urlnorm"
 	"github.com/urlake/urlake/publish/rewrite"
 )
@@ -93,7 +91,7 @@ func rulesDryRun(cmd *cobra.Command, g *global, store blob.Store, to *urlnorm.Su
 // planRules finds out what a move to a list changes. It reads the postings of all batches, and the
 // hosts of the domains that can be affected.
 func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*rulesPlan, error) {
-	from, err := registry.ReadRules(ctx, store)
+	from, err := catalog.ReadRules(ctx, store)
 	if err != nil {
 		return nil, err
 	}
@@ -106,14 +104,14 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		return nil, err
 	}
 	if old != nil {
-		c := suffixchange.New(old, to)
+		c := urlnorm.NewSuffixChange(old, to)
 		p.Added, p.Removed = c.Added(), c.Removed()
 	}
 	batches, err := batchesAndLists(ctx, store, p)
 	if err != nil {
 		return nil, err
 	}
-	changes := map[string]*suffixchange.Change{}
+	changes := map[string]*urlnorm.SuffixChange{}
 	for _, b := range batches {
 		if changes[b.list] != nil {
 			continue
@@ -122,7 +120,7 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 		if err != nil {
 			return nil, err
 		}
-		changes[b.list] = suffixchange.New(list, to)
+		changes[b.list] = urlnorm.NewSuffixChange(list, to)
 	}
 	t := tally{hosts: map[[2]string]*movedHost{}}
 	group, ctx := errgroup.WithContext(ctx)
@@ -159,11 +157,11 @@ func planRules(ctx context.Context, store blob.Store, to *urlnorm.SuffixList) (*
 // follows: those of the current version, and the finished ones that it lacks.
 func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]followed, error) {
 	_, v, err := openVersion(ctx, store, "")
-	if err != nil && !errors.Is(err, manifest.ErrNoVersion) {
+	if err != nil && !errors.Is(err, catalog.ErrNoVersion) {
 		return nil, err
 	}
 	var out []followed
-	replaced := map[manifest.BatchName]bool{}
+	replaced := map[catalog.BatchName]bool{}
 	waiting, err := findUnpublished(ctx, store, v)
 	if err != nil {
 		return nil, err
@@ -175,7 +173,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 			continue
 		}
 		if u.Retired {
-			replaced[manifest.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
+			replaced[catalog.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
 			continue
 		}
 		data, _, err := store.Get(ctx, ref.Key())
@@ -186,7 +184,7 @@ func batchesAndLists(ctx context.Context, store blob.Store, p *rulesPlan) ([]fol
 		if err != nil {
 			return nil, err
 		}
-		replaced[manifest.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
+		replaced[catalog.BatchName{DatasetID: ref.DatasetID, Batch: ref.Batch}] = true
 		out = append(out, followed{ref, b.PublicSuffix})
 	}
 	if v == nil {
@@ -218,7 +216,7 @@ type tally struct {
 	hosts map[[2]string]*movedHost
 }
 
-func (t *tally) add(h rewrite.MovedHost, c *suffixchange.Change) {
+func (t *tally) add(h rewrite.MovedHost, c *urlnorm.SuffixChange) {
 	t.Lock()
 	defer t.Unlock()
 	key := [2]string{h.Host, h.From}

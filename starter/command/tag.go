@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/urlake/urlake/internal/cli"
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/remedy"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 func tagCommand(g *global) *cobra.Command {
@@ -36,7 +36,7 @@ version or the manifest is lost, its names are lost too, and "starter rebuild" s
 			switch {
 			case remove && (move || len(args) != 1):
 				return cli.Usagef("--remove takes one name and no --move, as in: tag --remove release-2026-10")
-			case !remove && len(args) == 1 && (args[0] == manifest.Current || manifest.ValidVersionID(args[0])):
+			case !remove && len(args) == 1 && (args[0] == catalog.Current || catalog.ValidVersionID(args[0])):
 				return cli.Usagef("tag takes a version and a name, as in: tag %s release-2026-11", args[0])
 			case !remove && len(args) == 1:
 				return cli.Usagef("tag takes a version and a name, as in: tag current %s", args[0])
@@ -60,7 +60,7 @@ version or the manifest is lost, its names are lost too, and "starter rebuild" s
 			default:
 				err = setTag(ctx, store, args[0], args[1], move, g.json, out)
 			}
-			return remedy.Explained(url, errors.Join(noVersion(ctx, store, err), out.Flush()))
+			return lake.Explained(url, errors.Join(noVersion(ctx, store, err), out.Flush()))
 		},
 	}
 	g.lakeFlag(cmd)
@@ -72,17 +72,17 @@ version or the manifest is lost, its names are lost too, and "starter rebuild" s
 
 // setTag gives a version a name.
 func setTag(ctx context.Context, store blob.Store, version, name string, move, asJSON bool, out io.Writer) error {
-	id, before, err := manifest.SetTag(ctx, store, name, version, move)
+	id, before, err := catalog.SetTag(ctx, store, name, version, move)
 	switch {
-	case errors.Is(err, manifest.ErrTagged):
+	case errors.Is(err, catalog.ErrTagged):
 		return fmt.Errorf("%w; to move it: --move", err)
 	case err != nil:
 		return err
 	case asJSON:
 		return printJSON(out, struct {
-			manifest.Tag
+			catalog.Tag
 			Previous string `json:"previous,omitempty"`
-		}{manifest.Tag{Name: name, Version: id}, before})
+		}{catalog.Tag{Name: name, Version: id}, before})
 	case before != "" && before != id:
 		cli.Fprintf(out, "%s is version %s; it was %s\n", name, id, before)
 	default:
@@ -93,14 +93,14 @@ func setTag(ctx context.Context, store blob.Store, version, name string, move, a
 
 // removeTag removes a name.
 func removeTag(ctx context.Context, store blob.Store, name string, asJSON bool, out io.Writer) error {
-	id, err := manifest.RemoveTag(ctx, store, name)
+	id, err := catalog.RemoveTag(ctx, store, name)
 	if err != nil {
 		return err
 	}
 	if asJSON {
 		return printJSON(out, struct {
-			Removed manifest.Tag `json:"removed"`
-		}{manifest.Tag{Name: name, Version: id}})
+			Removed catalog.Tag `json:"removed"`
+		}{catalog.Tag{Name: name, Version: id}})
 	}
 	cli.Fprintf(out, "%s is removed; version %s stays\n", name, id)
 	return nil
@@ -108,15 +108,15 @@ func removeTag(ctx context.Context, store blob.Store, name string, asJSON bool, 
 
 // listTags lists the names. A lake without versions has none.
 func listTags(ctx context.Context, store blob.Store, asJSON bool, out io.Writer) error {
-	m, _, err := manifest.Read(ctx, store)
-	if err = noVersion(ctx, store, err); errors.Is(err, manifest.ErrNoVersion) {
-		m, err = &manifest.Manifest{}, nil
+	m, _, err := catalog.ReadManifest(ctx, store)
+	if err = noVersion(ctx, store, err); errors.Is(err, catalog.ErrNoVersion) {
+		m, err = &catalog.Manifest{}, nil
 	}
 	if err != nil {
 		return err
 	}
 	if asJSON {
-		return printJSON(out, append([]manifest.Tag{}, m.Tags...))
+		return printJSON(out, append([]catalog.Tag{}, m.Tags...))
 	}
 	if len(m.Tags) == 0 {
 		cli.Fprintf(out, "No version has a name yet.\n")

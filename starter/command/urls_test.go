@@ -9,7 +9,7 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // TestURLsOfAVersion lists an older version, by its id and by its tag.
@@ -19,7 +19,7 @@ func TestURLsOfAVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, _, err := manifest.Read(t.Context(), store)
+	first, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}

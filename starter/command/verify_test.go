@@ -10,9 +10,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // noProblems begins what verify prints about an intact version.
@@ -49,7 +47,7 @@ func TestVerifyNamesDamagedObjects(t *testing.T) {
 		objects++
 		for _, damage := range []string{"missing", "flipped"} {
 			if damage == "missing" &&
-				(info.Key == registry.CopyKey || strings.HasPrefix(info.Key, "rules/") || strings.HasPrefix(info.Key, pending.Root)) {
+				(info.Key == catalog.RegistryCopyKey || strings.HasPrefix(info.Key, "rules/") || strings.HasPrefix(info.Key, catalog.PendingRoot)) {
 				// Lakes have no copy at first, and no object of this program's list. Publishes
 				// delete what waited for them.
 				continue
@@ -72,7 +70,7 @@ func TestVerifyNamesDamagedObjects(t *testing.T) {
 			if strings.Contains(out, noProblems) {
 				t.Errorf("%s %s: %s", info.Key, damage, out)
 			}
-			if damage == "missing" && info.Key == manifest.Key {
+			if damage == "missing" && info.Key == catalog.ManifestKey {
 				out, _, code := starter(t, "status", "--lake", dir)
 				if code != 0 || !strings.Contains(out, info.Key) || strings.Contains(out, "none published") {
 					t.Errorf("status without a manifest: exit %d, %s", code, out)

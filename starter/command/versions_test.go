@@ -14,8 +14,7 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/starter/versionlist"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // versionedLake returns a lake of four versions: a dataset of two batches, one of 1,500 rows, a
@@ -48,19 +47,19 @@ func versionedLake(t *testing.T) (dir string, store blob.Store) {
 
 func TestVersionsSayWhatChanged(t *testing.T) {
 	dir, store := versionedLake(t)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := manifest.SetTag(t.Context(), store, "release-1", m.Versions[1].ID, false); err != nil {
+	if _, _, err := catalog.SetTag(t.Context(), store, "release-1", m.Versions[1].ID, false); err != nil {
 		t.Fatal(err)
 	}
-	if m, _, err = manifest.Read(t.Context(), store); err != nil {
+	if m, _, err = catalog.ReadManifest(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
-	var documents []*manifest.Version
+	var documents []*catalog.Version
 	for _, ref := range m.Versions {
-		v, err := manifest.ReadVersion(t.Context(), store, ref)
+		v, err := catalog.ReadVersion(t.Context(), store, ref)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -103,7 +102,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	if code != cli.ExitDone {
 		t.Fatal(code, errs)
 	}
-	var got versionlist.Document
+	var got document
 	dec := json.NewDecoder(strings.NewReader(out))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&got); err != nil {
@@ -111,7 +110,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	}
 	versions := got.Versions
 	got.Versions, m.Versions = nil, nil
-	if diff := cmp.Diff(m, got.Manifest, cmpopts.IgnoreUnexported(manifest.Manifest{})); diff != "" {
+	if diff := cmp.Diff(m, got.Manifest, cmpopts.IgnoreUnexported(catalog.Manifest{})); diff != "" {
 		t.Errorf("the manifest (-want +got):\n%s", diff)
 	}
 	if len(versions) != len(documents) {
@@ -119,12 +118,12 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	}
 	for i, change := range [][3]int{{1, 2, 5}, {1, 1, 1500}, {0, 0, -1}, {0, 0, 0}} {
 		v, rows := documents[i], int64(change[2])
-		want := versionlist.Version{
+		want := version{
 			VersionRef: versions[i].VersionRef, Current: i == 3, Tags: []string{}, Created: v.Created, BuiltBy: v.BuiltBy, Parent: &v.Parent,
 			CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: v.Counts,
 			DatasetsAdded: &change[0], BatchesAdded: &change[1], RowsAdded: &rows,
 		}
-		want.ID, want.Commit, want.Object = v.ID, v.Commit, manifest.VersionKey(v.ID)
+		want.ID, want.Commit, want.Object = v.ID, v.Commit, catalog.VersionKey(v.ID)
 		if i == 0 {
 			want.Parent = nil
 		}
@@ -142,7 +141,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 
 func TestLostVersionIsNamed(t *testing.T) {
 	dir, store := versionedLake(t)
-	m, _, err := manifest.Read(t.Context(), store)
+	m, _, err := catalog.ReadManifest(t.Context(), store)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +155,7 @@ func TestLostVersionIsNamed(t *testing.T) {
 			t.Errorf("%s: exit %d, %s%s", form, code, out, errs)
 		}
 	}
-	if _, err := manifest.DropLost(t.Context(), store); err != nil {
+	if _, err := catalog.DropLost(t.Context(), store); err != nil {
 		t.Fatal(err)
 	}
 	out, errs, code := starter(t, "versions", "--lake", dir)

@@ -9,13 +9,13 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
 // Dataset returns the dataset of an id or a name.
 func Dataset(ctx context.Context, store blob.Store, name string) (lake.Dataset, error) {
 	if id, ok := lake.DatasetID(name); ok {
-		found, err := registry.FindDatasets(ctx, store, []uint32{id})
+		found, err := catalog.FindDatasets(ctx, store, []uint32{id})
 		if err != nil {
 			return lake.Dataset{}, err
 		}
@@ -24,14 +24,14 @@ func Dataset(ctx context.Context, store blob.Store, name string) (lake.Dataset, 
 		}
 		return lake.Dataset{}, fmt.Errorf("the lake has no dataset of the id %s; %s lists them", name, cli.Typed("starter datasets"))
 	}
-	found, err := registry.DatasetsNamed(ctx, store, name)
+	found, err := catalog.DatasetsNamed(ctx, store, name)
 	if err != nil {
 		return lake.Dataset{}, err
 	}
 	if d, ok := found[name]; ok {
 		return d, nil
 	}
-	all, err := registry.Datasets(ctx, store)
+	all, err := catalog.Datasets(ctx, store)
 	if err != nil {
 		return lake.Dataset{}, err
 	}

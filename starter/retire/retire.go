@@ -1,5 +1,5 @@
 // Package retire takes batches out of a lake, and brings them back: what "starter retire" and
-// "starter restore" leave to the next publish (package pending), and what they print. That publish
+// "starter restore" leave to the next publish (package catalog), and what they print. That publish
 // is the caller's.
 package retire
 
@@ -21,9 +21,7 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/lakecheck"
 	"github.com/urlake/urlake/starter/find"
@@ -86,7 +84,7 @@ func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, err
 	if err != nil {
 		return nil, err
 	}
-	state, err := pending.Look(ctx, store, d.ID)
+	state, err := catalog.LookBatches(ctx, store, d.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +94,7 @@ func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, err
 	}
 	s := &Selection{Dataset: d.Name, DatasetID: d.ID, Batches: []Batch{}, DryRun: o.DryRun, restore: o.Restore}
 	for _, name := range o.Batches {
-		at := slices.IndexFunc(states, func(b pending.Batch) bool { return b.Batch == name })
+		at := slices.IndexFunc(states, func(b catalog.PendingBatch) bool { return b.Batch == name })
 		if at < 0 {
 			return nil, unknownBatch(d.Name, name, states)
 		}
@@ -131,7 +129,7 @@ func (o *Options) Select(ctx context.Context, store blob.Store) (*Selection, err
 }
 
 // unknownBatch is the error for a name that no finished batch has.
-func unknownBatch(dataset, name string, states []pending.Batch) error {
+func unknownBatch(dataset, name string, states []catalog.PendingBatch) error {
 	names := make([]string, len(states))
 	for i := range states {
 		names[i] = states[i].Batch
@@ -205,17 +203,17 @@ func (s *Selection) measure(ctx context.Context, store blob.Store) error {
 	return nil
 }
 
-func (s *Selection) name(b *Batch) manifest.BatchName {
-	return manifest.BatchName{DatasetID: s.DatasetID, Batch: b.Batch}
+func (s *Selection) name(b *Batch) catalog.BatchName {
+	return catalog.BatchName{DatasetID: s.DatasetID, Batch: b.Batch}
 }
 
 // live returns those of the batches that the current version has.
-func (s *Selection) live(ctx context.Context, store blob.Store) (map[manifest.BatchName]manifest.Batch, error) {
-	state, err := manifest.Look(ctx, store)
+func (s *Selection) live(ctx context.Context, store blob.Store) (map[catalog.BatchName]catalog.Batch, error) {
+	state, err := catalog.Look(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	names := make([]manifest.BatchName, len(s.Batches))
+	names := make([]catalog.BatchName, len(s.Batches))
 	for i := range s.Batches {
 		names[i] = s.name(&s.Batches[i])
 	}
@@ -225,26 +223,26 @@ func (s *Selection) live(ctx context.Context, store blob.Store) (map[manifest.Ba
 // Apply leaves the retirement, or the return, of the batches to the next publish, which makes a
 // version of it. That is durable when Apply returns.
 func (s *Selection) Apply(ctx context.Context, store blob.Store) error {
-	if err := registry.CheckFormats(ctx, store); err != nil {
+	if err := catalog.CheckFormats(ctx, store); err != nil {
 		return err
 	}
 	start := time.Now().UnixNano()
-	var changes []pending.Change
+	var changes []catalog.Change
 	for _, b := range s.Batches {
 		start = max(start, b.start+1) // this machine's clock may be behind that of Temporal
 		if !b.Already {
-			changes = append(changes, pending.Change{DatasetID: s.DatasetID, Batch: b.Batch, Digest: b.Digest, Retired: !s.restore})
+			changes = append(changes, catalog.Change{DatasetID: s.DatasetID, Batch: b.Batch, Digest: b.Digest, Retired: !s.restore})
 		}
 	}
 	if len(changes) == 0 {
 		return nil
 	}
-	if err := pending.Put(ctx, store, newRun(), start, changes); err != nil || !s.restore {
+	if err := catalog.PutPending(ctx, store, newRun(), start, changes); err != nil || !s.restore {
 		return err
 	}
 	// From now on no garbage collection takes the batches, but one may have, since they were looked
 	// at.
-	err := registry.AwaitSweep(ctx, store)
+	err := catalog.AwaitSweep(ctx, store)
 	if err == nil {
 		err = s.measure(ctx, store)
 	}
@@ -252,7 +250,7 @@ func (s *Selection) Apply(ctx context.Context, store blob.Store) error {
 		for i := range changes {
 			changes[i].Retired = true
 		}
-		err = errors.Join(err, pending.Put(ctx, store, newRun(), start+1, changes))
+		err = errors.Join(err, catalog.PutPending(ctx, store, newRun(), start+1, changes))
 	}
 	return err
 }
@@ -267,7 +265,7 @@ func newRun() string {
 // Check finds the version in which the change is published. Skipped are the batches that the
 // publish left out. If the version does not agree with the change, an error says why.
 func (s *Selection) Check(ctx context.Context, store blob.Store, skipped []publish.Skipped) error {
-	state, err := manifest.Look(ctx, store)
+	state, err := catalog.Look(ctx, store)
 	if err != nil {
 		return err
 	}

@@ -25,8 +25,8 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
+	"github.com/urlake/urlake/lake/lease"
 	"github.com/urlake/urlake/lake/pieces"
-	"github.com/urlake/urlake/lake/trash"
 )
 
 const (
@@ -49,7 +49,7 @@ type document struct {
 	lake.KeyedHeader
 	// Generation counts the changes.
 	Generation int64 `json:"generation"`
-	// Swept is the number of the last sweep of a garbage collection (package trash).
+	// Swept is the number of the last sweep of a garbage collection (package lease).
 	Swept uint64 `json:"swept,omitempty"`
 	// Layouts are the numbers, by layout.
 	Layouts map[string]table `json:"layouts"`
@@ -181,7 +181,7 @@ func (r *Registry) change(ctx context.Context, do func(m *pieces.Map) (edits []p
 		}
 		// A collection that announced itself before the document was there has not written its
 		// number into it. Others are in the document.
-		if _, err := trash.Last(ctx, r.store); err != nil {
+		if _, err := lease.LastSweep(ctx, r.store); err != nil {
 			return fmt.Errorf("domain64 numbers: %w", err)
 		}
 		doc, etag, err := load(ctx, r.store)
@@ -189,7 +189,7 @@ func (r *Registry) change(ctx context.Context, do func(m *pieces.Map) (edits []p
 			err = fmt.Errorf("domain64 numbers: %w", codec.Corrupt(Key, "object", -1, "one that exists", "none"))
 		}
 		if err == nil {
-			err = trash.Await(ctx, r.store, doc.Swept)
+			err = lease.AwaitSweep(ctx, r.store, doc.Swept)
 		}
 		if err != nil {
 			return err
@@ -288,7 +288,7 @@ func Layouts(ctx context.Context, store blob.Store) (map[domain64.Layout]int64, 
 }
 
 // Announce writes the number of a sweep of a garbage collection into the document, so that commits
-// that are in flight begin again and wait for its end (package trash). A lake without numbers has
+// that are in flight begin again and wait for its end (package lease). A lake without numbers has
 // no document, and needs none: whoever writes the first one looks for a sweep after that.
 func Announce(ctx context.Context, store blob.Store, sweep uint64) error {
 	for range commitRounds {
@@ -297,7 +297,7 @@ func Announce(ctx context.Context, store blob.Store, sweep uint64) error {
 			return err
 		}
 		if doc.Swept > sweep {
-			return fmt.Errorf("domain64 numbers: %w: sweep %d", trash.ErrLost, doc.Swept)
+			return fmt.Errorf("domain64 numbers: %w: sweep %d", lease.ErrSweepLost, doc.Swept)
 		}
 		doc.Swept = sweep
 		doc.Generation++

@@ -16,9 +16,8 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/s3blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
 	"github.com/urlake/urlake/publish"
 	"github.com/urlake/urlake/publish/gc"
 	"github.com/urlake/urlake/publish/lakecheck"
@@ -223,7 +222,7 @@ func (l *life) live() {
 	}
 	l.publish()
 	l.step("tag", func(ctx context.Context) error {
-		_, _, err := manifest.SetTag(ctx, l.store, "first", "", false)
+		_, _, err := catalog.SetTag(ctx, l.store, "first", "", false)
 		return err
 	})
 	for _, name := range []string{"alpha/b1/0", "alpha/b0/1", "beta/b1/0"} {
@@ -269,7 +268,7 @@ func contents(t *testing.T, store blob.Store) map[string]string {
 			all[info.Key] = string(data)
 		}
 	}
-	for _, root := range []string{"index/pieces/", "index/versions/", pending.Root} {
+	for _, root := range []string{"index/pieces/", "index/versions/", catalog.PendingRoot} {
 		n := 0
 		for _, err := range store.List(t.Context(), root) {
 			if err != nil {
@@ -365,7 +364,7 @@ func TestLifeOverABadNetwork(t *testing.T) {
 						t.Errorf("nothing refers to %s", key)
 					}
 				}
-				m, _, err := manifest.Read(t.Context(), l.store)
+				m, _, err := catalog.ReadManifest(t.Context(), l.store)
 				if err != nil || len(m.Tags) != 1 {
 					t.Errorf("tags %+v, %v", m.Tags, err)
 				}

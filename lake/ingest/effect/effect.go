@@ -15,9 +15,8 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
 )
 
 const (
@@ -76,12 +75,12 @@ func Of(ctx context.Context, store blob.Store, key string, start int64, replace 
 	if err != nil {
 		return nil, false, err
 	}
-	s, err := pending.Look(ctx, store, record.DatasetID)
+	s, err := catalog.LookBatches(ctx, store, record.DatasetID)
 	if err != nil {
 		return nil, false, err
 	}
 	s = s.Without(start)
-	id := manifest.BatchName{DatasetID: record.DatasetID, Batch: record.Batch}
+	id := catalog.BatchName{DatasetID: record.DatasetID, Batch: record.Batch}
 	waiting, err := s.Find(ctx, append(s.Names(id.DatasetID), id)...)
 	if err != nil {
 		return nil, false, err
@@ -140,8 +139,8 @@ type other struct {
 // others counts the other batches of the dataset: those of the version, with what is not published
 // yet. Those that began before start are displaced. It returns the keys of the first ones' records.
 func (e *Effect) others(
-	ctx context.Context, s *pending.State, own *manifest.Batch, id manifest.BatchName,
-	waiting map[manifest.BatchName]pending.Batch, start int64,
+	ctx context.Context, s *catalog.BatchState, own *catalog.Batch, id catalog.BatchName,
+	waiting map[catalog.BatchName]catalog.PendingBatch, start int64,
 ) (all []other, err error) {
 	v := s.Version
 	cut, by := s.Replaced(id.DatasetID)
@@ -150,13 +149,13 @@ func (e *Effect) others(
 		return nil, err
 	}
 	e.OtherRows, e.OtherBatches = datasets[id.DatasetID].Rows, int64(datasets[id.DatasetID].Batches)
-	drop := func(live *manifest.Batch) {
+	drop := func(live *catalog.Batch) {
 		if live != nil {
 			e.OtherRows -= live.Rows
 			e.OtherBatches--
 		}
 	}
-	displace := func(live *manifest.Batch) {
+	displace := func(live *catalog.Batch) {
 		if drop(live); live != nil {
 			e.Displaced++
 			e.DisplacedRows += live.Rows

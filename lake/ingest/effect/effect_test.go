@@ -12,11 +12,9 @@ import (
 
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/effect"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // What is said of each ingest is what a map of the batches says, whatever of it is published.
@@ -62,11 +60,11 @@ func TestEffectIsAsItsModel(t *testing.T) {
 				if was == nil || was.retired {
 					continue
 				}
-				found, err := registry.DatasetsNamed(t.Context(), store, dataset)
+				found, err := catalog.DatasetsNamed(t.Context(), store, dataset)
 				if err != nil {
 					t.Fatal(err)
 				}
-				id := manifest.BatchName{DatasetID: found[dataset].ID, Batch: name}
+				id := catalog.BatchName{DatasetID: found[dataset].ID, Batch: name}
 				testlake.Retire(t, store, id)
 				was.retired = true
 				continue
@@ -141,7 +139,7 @@ func TestEffectOfWhatWasOvertaken(t *testing.T) {
 	if d := cmp.Diff(&effect.Effect{Replaced: true, ReplacedRows: -1}, two.Effect); d != "" {
 		t.Error(d)
 	}
-	testlake.Retire(t, store, manifest.BatchName{DatasetID: 1, Batch: "b"})
+	testlake.Retire(t, store, catalog.BatchName{DatasetID: 1, Batch: "b"})
 	e, current, err := effect.Of(t.Context(), store, two.BatchKey, second, false)
 	if d := cmp.Diff(&effect.Effect{Retired: true}, e); d != "" || current || err != nil {
 		t.Errorf("%v, %v, %s", current, err, d)
@@ -176,7 +174,7 @@ func TestReadsAreBounded(t *testing.T) {
 	testlake.Publish(t, store)
 	done := testlake.Ingest(t, store, "alpha", "new", list(0, 3))
 	start := testlake.Finished(t, store, 1, "new").Start
-	for info, err := range store.List(t.Context(), fmt.Sprintf("%s1/%019d", pending.Root, start)) {
+	for info, err := range store.List(t.Context(), fmt.Sprintf("%s1/%019d", catalog.PendingRoot, start)) {
 		if err == nil {
 			err = store.Delete(t.Context(), info.Key) // as if it had not finished
 		}

@@ -9,9 +9,8 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
 )
 
 // Input is what a batch record says of an object by which the object can be known again.
@@ -24,12 +23,12 @@ type Input struct {
 // retired ones and without the batch except. It reads all their records. One that is lost is a
 // *codec.CorruptError, since its objects might be read twice.
 func Inputs(ctx context.Context, store blob.Store, dataset, except string) (map[Input]bool, error) {
-	datasets, err := registry.DatasetsNamed(ctx, store, dataset)
+	datasets, err := catalog.DatasetsNamed(ctx, store, dataset)
 	d, ok := datasets[dataset]
 	if err != nil || !ok {
 		return nil, err
 	}
-	s, err := pending.Look(ctx, store, d.ID)
+	s, err := catalog.LookBatches(ctx, store, d.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -14,9 +14,8 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
 )
 
 // Finished are the sums of the outcomes that a run has reported. All but Ingested and Failed are
@@ -160,12 +159,12 @@ func (r *Run) complete(ctx context.Context, number int, doc *outcomes, reason st
 // finish leaves the batches of lists of groups to the next publish. Large lists have done so
 // themselves. Part tells this call of Finish from others that finish something else.
 func (r *Run) finish(ctx context.Context, part int, all []Outcome) error {
-	var done []pending.Change
-	var names []manifest.BatchName
+	var done []catalog.Change
+	var names []catalog.BatchName
 	for _, o := range all {
 		if o.DatasetID > 0 && o.Run == "" && o.Error == "" { // not refused, not large
-			names = append(names, manifest.BatchName{DatasetID: o.DatasetID, Batch: o.Batch})
-			done = append(done, pending.Change{DatasetID: o.DatasetID, Batch: o.Batch, Digest: o.Digest, Replace: r.plan.Spec.Replace})
+			names = append(names, catalog.BatchName{DatasetID: o.DatasetID, Batch: o.Batch})
+			done = append(done, catalog.Change{DatasetID: o.DatasetID, Batch: o.Batch, Digest: o.Digest, Replace: r.plan.Spec.Replace})
 		}
 	}
 	if len(done) == 0 {
@@ -175,11 +174,11 @@ func (r *Run) finish(ctx context.Context, part int, all []Outcome) error {
 	if _, err := r.store.Stat(ctx, planKey(r.run)); err != nil {
 		return fmt.Errorf("%w; the run was cleaned up", err)
 	}
-	if err := pending.Put(ctx, r.store, fmt.Sprintf("%s-%d", r.run, part), r.plan.Start, done); err != nil {
+	if err := catalog.PutPending(ctx, r.store, fmt.Sprintf("%s-%d", r.run, part), r.plan.Start, done); err != nil {
 		return err
 	}
-	s, err := pending.Look(ctx, r.store)
-	var now map[manifest.BatchName]pending.Batch
+	s, err := catalog.LookBatches(ctx, r.store)
+	var now map[catalog.BatchName]catalog.PendingBatch
 	if err == nil {
 		now, err = s.Find(ctx, names...)
 	}
@@ -187,7 +186,7 @@ func (r *Run) finish(ctx context.Context, part int, all []Outcome) error {
 		return err
 	}
 	for i := range all {
-		b, ok := now[manifest.BatchName{DatasetID: all[i].DatasetID, Batch: all[i].Batch}]
+		b, ok := now[catalog.BatchName{DatasetID: all[i].DatasetID, Batch: all[i].Batch}]
 		all[i].Superseded = all[i].Superseded || ok && b.Start > r.plan.Start
 	}
 	return nil
@@ -195,10 +194,10 @@ func (r *Run) finish(ctx context.Context, part int, all []Outcome) error {
 
 // rememberAll remembers what was read of the lists that are now current.
 func (r *Run) rememberAll(ctx context.Context, all []Outcome) error {
-	more := map[manifest.BatchName]takenBatch{}
+	more := map[catalog.BatchName]takenBatch{}
 	for _, o := range all {
 		if o.Error == "" && !o.Superseded && o.Fingerprint != "" {
-			more[manifest.BatchName{DatasetID: o.DatasetID, Batch: o.Batch}] = takenBatch{Fingerprint: o.Fingerprint, Start: r.plan.Start}
+			more[catalog.BatchName{DatasetID: o.DatasetID, Batch: o.Batch}] = takenBatch{Fingerprint: o.Fingerprint, Start: r.plan.Start}
 		}
 	}
 	return remember(ctx, r.store, more)

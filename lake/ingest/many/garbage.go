@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pieces"
 )
 
@@ -39,7 +39,7 @@ func HasPlan(ctx context.Context, store blob.Store, run string) (bool, error) {
 // Running returns the batches of all ingests that have a plan in staging, of many datasets or of
 // one: the ingest is under way, or the same ingest may continue it. It may have finished some of
 // them.
-func Running(ctx context.Context, store blob.Store) (all []manifest.BatchName, err error) {
+func Running(ctx context.Context, store blob.Store) (all []catalog.BatchName, err error) {
 	const root = "staging/"
 	for info, err := range store.List(ctx, root) {
 		if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/blob/blobtest"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/lake/pending"
 )
 
 // writeLists writes files below a new folder, which it returns.
@@ -236,7 +236,7 @@ func TestARunReplacesItsDatasets(t *testing.T) {
 		t.Fatalf("again: %+v, %+v", plan, out)
 	}
 	for id := uint32(1); id <= 3; id++ {
-		state, err := pending.Look(t.Context(), store, id)
+		state, err := catalog.LookBatches(t.Context(), store, id)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,11 +11,9 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
-	"github.com/urlake/urlake/lake/manifest"
-	"github.com/urlake/urlake/lake/pending"
-	"github.com/urlake/urlake/lake/registry"
 	"github.com/urlake/urlake/lake/seekable"
 )
 
@@ -88,7 +86,7 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 		return Summary{}, err
 	}
 	if ok {
-		return p.Summary, registry.AwaitSweep(ctx, store)
+		return p.Summary, catalog.AwaitSweep(ctx, store)
 	}
 	lists, err := p.list(ctx, spec)
 	if err != nil {
@@ -117,7 +115,7 @@ func Plan(ctx context.Context, store blob.Store, run string, spec Spec) (Summary
 	}
 	// From now on a garbage collection leaves the objects of the batches alone. One that has not
 	// seen the plan has to end before they are written.
-	return p.Summary, registry.AwaitSweep(ctx, store)
+	return p.Summary, catalog.AwaitSweep(ctx, store)
 }
 
 // list makes the lists of all datasets in the inputs.
@@ -213,26 +211,26 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 			names = append(names, lists[i].Dataset)
 		}
 	}
-	known, err := registry.DatasetsNamed(ctx, store, names...)
+	known, err := catalog.DatasetsNamed(ctx, store, names...)
 	if err != nil {
 		return nil, err
 	}
 	batch := p.Spec.batch()
-	var ids []manifest.BatchName
+	var ids []catalog.BatchName
 	for i := range lists {
 		if lists[i].Refused != "" {
 			continue
 		}
 		if lists[i].DatasetID = known[lists[i].Dataset].ID; lists[i].DatasetID != 0 {
-			ids = append(ids, manifest.BatchName{DatasetID: lists[i].DatasetID, Batch: batch})
+			ids = append(ids, catalog.BatchName{DatasetID: lists[i].DatasetID, Batch: batch})
 		}
 	}
 	before, err := readTaken(ctx, store, ids)
 	if err != nil {
 		return nil, err
 	}
-	state, err := pending.Look(ctx, store)
-	var now map[manifest.BatchName]pending.Batch
+	state, err := catalog.LookBatches(ctx, store)
+	var now map[catalog.BatchName]catalog.PendingBatch
 	if err == nil {
 		now, err = state.Find(ctx, ids...)
 	}
@@ -249,10 +247,10 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 		if l.DatasetID == 0 {
 			continue
 		}
-		id := manifest.BatchName{DatasetID: l.DatasetID, Batch: batch}
+		id := catalog.BatchName{DatasetID: l.DatasetID, Batch: batch}
 		was, current := before[id], now[id]
 		if current.Retired {
-			current = pending.Batch{}
+			current = catalog.PendingBatch{}
 		}
 		l.Current = current.Digest
 		if was.Fingerprint == l.Fingerprint && current.Start == was.Start && !p.Spec.Again && !crowded[l.DatasetID] {
@@ -270,7 +268,7 @@ func (p *plan) changed(ctx context.Context, store blob.Store, lists []list) ([]l
 
 // crowded returns the datasets that have another batch than that of the ingest, which ids names, if
 // that is to be their only one.
-func (p *plan) crowded(ctx context.Context, s *pending.State, ids []manifest.BatchName) (map[uint32]bool, error) {
+func (p *plan) crowded(ctx context.Context, s *catalog.BatchState, ids []catalog.BatchName) (map[uint32]bool, error) {
 	crowded := map[uint32]bool{}
 	if !p.Spec.Replace {
 		return crowded, nil
@@ -327,14 +325,14 @@ func (p *plan) registerDatasets(ctx context.Context, store blob.Store, lists []l
 			at = append(at, i)
 		}
 	}
-	registered, err := registry.RegisterDatasets(ctx, store, datasets)
+	registered, err := catalog.RegisterDatasets(ctx, store, datasets)
 	if err != nil {
 		return err
 	}
 	for n, i := range at {
 		lists[i].DatasetID = registered[n].ID
 	}
-	p.Rules, _, err = registry.LoadRules(ctx, store)
+	p.Rules, _, err = catalog.LoadRules(ctx, store)
 	return err
 }
 
@@ -441,11 +439,11 @@ func (r *Run) lists(ctx context.Context, number int) ([]list, error) {
 
 // writing returns the batches that a run writes, also those that it has finished. There are none if
 // its plan is gone, or damaged, so that nobody goes on with it.
-func writing(ctx context.Context, store blob.Store, run string) (all []manifest.BatchName, err error) {
+func writing(ctx context.Context, store blob.Store, run string) (all []catalog.BatchName, err error) {
 	r, err := Open(ctx, store, run)
 	if err == nil {
 		err = r.each(ctx, func(l *list) {
-			all = append(all, manifest.BatchName{DatasetID: l.DatasetID, Batch: r.plan.Spec.batch()})
+			all = append(all, catalog.BatchName{DatasetID: l.DatasetID, Batch: r.plan.Spec.batch()})
 		})
 	}
 	if lake.IsDamage(err) {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
+	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/lake/manifest"
 	"github.com/urlake/urlake/lake/pieces"
 )
 
@@ -38,7 +38,7 @@ type takenBatch struct {
 
 // takenEntry is the key of a batch in pieces: the dataset's id, the most significant byte first,
 // and the batch's name.
-func takenEntry(id manifest.BatchName) []byte {
+func takenEntry(id catalog.BatchName) []byte {
 	return append(binary.BigEndian.AppendUint32(nil, id.DatasetID), id.Batch...)
 }
 
@@ -60,12 +60,12 @@ func loadTakenStrict(ctx context.Context, store blob.Store, t *taken) (etag stri
 }
 
 // readTaken returns what was taken up of some batches. What is damaged is as good as none.
-func readTaken(ctx context.Context, store blob.Store, ids []manifest.BatchName) (map[manifest.BatchName]takenBatch, error) {
+func readTaken(ctx context.Context, store blob.Store, ids []catalog.BatchName) (map[catalog.BatchName]takenBatch, error) {
 	t, _, err := loadTaken(ctx, store)
 	if err != nil {
 		return nil, err
 	}
-	found := map[manifest.BatchName]takenBatch{}
+	found := map[catalog.BatchName]takenBatch{}
 	keys := make([][]byte, len(ids))
 	for i, id := range ids {
 		keys[i] = takenEntry(id)
@@ -84,7 +84,7 @@ func readTaken(ctx context.Context, store blob.Store, ids []manifest.BatchName) 
 }
 
 // remember adds to what was taken up.
-func remember(ctx context.Context, store blob.Store, more map[manifest.BatchName]takenBatch) error {
+func remember(ctx context.Context, store blob.Store, more map[catalog.BatchName]takenBatch) error {
 	if len(more) == 0 {
 		return nil
 	}
@@ -116,7 +116,7 @@ func remember(ctx context.Context, store blob.Store, more map[manifest.BatchName
 }
 
 // takenEdits returns the edits that add some batches.
-func takenEdits(more map[manifest.BatchName]takenBatch) (edits []pieces.Edit, err error) {
+func takenEdits(more map[catalog.BatchName]takenBatch) (edits []pieces.Edit, err error) {
 	for id, b := range more {
 		value, err := json.Marshal(b)
 		if err != nil {

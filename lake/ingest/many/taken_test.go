@@ -6,11 +6,11 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/lake/manifest"
+	"github.com/urlake/urlake/lake/catalog"
 )
 
-func takenID(i int) manifest.BatchName {
-	return manifest.BatchName{DatasetID: uint32(i/365 + 1), Batch: fmt.Sprintf("2026-%03d", i%365)}
+func takenID(i int) catalog.BatchName {
+	return catalog.BatchName{DatasetID: uint32(i/365 + 1), Batch: fmt.Sprintf("2026-%03d", i%365)}
 }
 
 // What was taken up grows with every batch of every dataset. To remember one more, and to look for
@@ -18,7 +18,7 @@ func takenID(i int) manifest.BatchName {
 func TestRememberingCostsWhatIsNew(t *testing.T) {
 	memory := blob.NewMemory()
 	const n = 50_000
-	more := map[manifest.BatchName]takenBatch{}
+	more := map[catalog.BatchName]takenBatch{}
 	for i := range n {
 		d := lake.Digest(fmt.Append(nil, i))
 		more[takenID(i)] = takenBatch{Fingerprint: d, Start: int64(i)}
@@ -29,13 +29,13 @@ func TestRememberingCostsWhatIsNew(t *testing.T) {
 	store := blob.NewCounting(memory)
 	one := takenBatch{Fingerprint: "f", Start: 7}
 	for _, i := range []int{n / 2, n} { // another one, a new one
-		if err := remember(t.Context(), store, map[manifest.BatchName]takenBatch{takenID(i): one}); err != nil {
+		if err := remember(t.Context(), store, map[catalog.BatchName]takenBatch{takenID(i): one}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	ids := []manifest.BatchName{takenID(0), takenID(n / 2), takenID(n), takenID(n + 1)}
+	ids := []catalog.BatchName{takenID(0), takenID(n / 2), takenID(n), takenID(n + 1)}
 	found, err := readTaken(t.Context(), store, ids)
-	want := map[manifest.BatchName]takenBatch{ids[0]: more[ids[0]], ids[1]: one, ids[2]: one}
+	want := map[catalog.BatchName]takenBatch{ids[0]: more[ids[0]], ids[1]: one, ids[2]: one}
 	if err != nil || len(found) != len(want) {
 		t.Fatalf("%v, %v", found, err)
 	}
@@ -55,15 +55,15 @@ func TestRememberingCostsWhatIsNew(t *testing.T) {
 func TestDamagedPiecesOfTaken(t *testing.T) {
 	store := blob.NewMemory()
 	one := takenBatch{Fingerprint: "f", Start: 7}
-	id := manifest.BatchName{DatasetID: 8, Batch: "b"}
+	id := catalog.BatchName{DatasetID: 8, Batch: "b"}
 	for _, when := range []string{"at first", "after damage"} {
-		if found, err := readTaken(t.Context(), store, []manifest.BatchName{id}); err != nil || len(found) != 0 {
+		if found, err := readTaken(t.Context(), store, []catalog.BatchName{id}); err != nil || len(found) != 0 {
 			t.Errorf("%s: %v, %v", when, found, err)
 		}
-		if err := remember(t.Context(), store, map[manifest.BatchName]takenBatch{id: one}); err != nil {
+		if err := remember(t.Context(), store, map[catalog.BatchName]takenBatch{id: one}); err != nil {
 			t.Fatal(err)
 		}
-		if found, err := readTaken(t.Context(), store, []manifest.BatchName{id}); err != nil || found[id] != one {
+		if found, err := readTaken(t.Context(), store, []catalog.BatchName{id}); err != nil || found[id] != one {
 			t.Errorf("%s, then remembered: %v, %v", when, found, err)
 		}
 		for info, err := range store.List(t.Context(), TakenRoot) {

@@ -321,7 +321,7 @@ func TestReversedHostsOfParquetAreTurnedRound(t *testing.T) {
 
 // TestPartsOfALakeAreReadAsTheirRecords compares the records with the rows that parquet-go reads.
 func TestPartsOfALakeAreReadAsTheirRecords(t *testing.T) {
-	data, err := os.ReadFile("../../partwriter/testdata/part-v1.parquet")
+	data, err := os.ReadFile("../../part/testdata/part-v1.parquet")
 	if err != nil {
 		t.Fatal(err)
 	}

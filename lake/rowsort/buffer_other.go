@@ -1,7 +1,0 @@
-//go:build !amd64
-
-package rowsort
-
-import "github.com/urlake/urlake/lake/urlnorm"
-
-func (b *Buffer) addMany(uint32, []urlnorm.Parsed) int { return 0 }
