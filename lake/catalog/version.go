@@ -580,6 +580,12 @@ func (v *Version) merged(ctx context.Context, from, to []byte) iter.Seq2[Batch, 
 			head Batch
 		}
 		var sources []source
+		var stops []func()
+		defer func() {
+			for _, stop := range stops {
+				stop()
+			}
+		}()
 		advance := func(i int) bool {
 			b, err, ok := sources[i].next()
 			switch {
@@ -596,7 +602,7 @@ func (v *Version) merged(ctx context.Context, from, to []byte) iter.Seq2[Batch, 
 		for i := range v.Segments {
 			id := v.Segments[i].ID
 			next, stop := iter.Pull2(entries(ctx, v.batches[id], from, to, v.decodeBatch(id)))
-			defer stop()
+			stops = append(stops, stop)
 			sources = append(sources, source{next: next})
 			if !advance(len(sources) - 1) {
 				return

@@ -149,7 +149,7 @@ func (b *pageBuffers) reset() {
 	}
 }
 
-// New starts a Writer. The first call of another method reports invalid options.
+// NewWriter starts a Writer. The first call of another method reports invalid options.
 func NewWriter(ctx context.Context, store blob.Store, opt Options) *Writer {
 	w := &Writer{ctx: ctx, store: store, opt: opt, lim: opt.Limits}
 	w.lim.PageRows = cmp.Or(w.lim.PageRows, PageRows)
