@@ -21,7 +21,7 @@ import (
 	"github.com/urlake/urlake/serve/bulk"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/shortlived"
-	shared "github.com/urlake/urlake/starter/lookup"
+	shared "github.com/urlake/urlake/starter/command"
 )
 
 type find struct {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/urlnorm"
-	shared "github.com/urlake/urlake/starter/lookup"
+	shared "github.com/urlake/urlake/starter/command"
 )
 
 // printer prints the answers of find.

@@ -31,7 +31,6 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/urlake/urlake/frontier/coord"
-	"github.com/urlake/urlake/frontier/robotstore"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/lake/urlnorm"
 )
@@ -147,7 +146,7 @@ type owned struct {
 	// changing is held while settings of keys are changed.
 	changing sync.Mutex
 	domains  domains
-	robots   *robotstore.Store
+	robots   *Store
 	// robotsChanging is held while a robots.txt is replaced, before changing.
 	robotsChanging sync.Mutex
 	// limits are those of SetLimit, by queue.

@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/mph"
 	"github.com/urlake/urlake/indexbuild/postings"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/indexbuild/segment/membership"
 )
 
@@ -101,7 +100,7 @@ func (b *build) writeReversed(domains *keysort.Reversed) error {
 }
 
 // writeStarts writes where the frames of a list of domains begin.
-func (b *build) writeStarts(name string, starts *domainlist.Starts) error {
+func (b *build) writeStarts(name string, starts *segment.Starts) error {
 	f, err := b.out.Create(name)
 	if err != nil {
 		return err

@@ -39,27 +39,32 @@ func (h *KeyedHeader) keyed() *KeyedHeader { return h }
 // Keyed is a document that begins with a KeyedHeader.
 type Keyed interface{ keyed() *KeyedHeader }
 
-// LoadKeyed reads a sealed document and returns its ETag, "" if there is none. One of another
-// format is a codec.FormatError, one of another key is damage. Both come with the ETag, so that
-// whoever can do without the document replaces it.
-func LoadKeyed(ctx context.Context, store blob.Store, key string, format int, doc Keyed) (etag string, err error) {
+// LoadSealed reads and decodes a sealed JSON document, as codec.Unseal does, and returns its ETag,
+// "" if there is none. Damage comes with the ETag, so that whoever can do without the document
+// replaces it.
+func LoadSealed(ctx context.Context, store blob.Store, key string, newest int, v any) (etag string, err error) {
 	data, info, err := store.Get(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {
 		return "", nil
 	}
-	if err != nil {
-		return "", err
+	if err == nil {
+		err = codec.Unseal(data, key, newest, v)
 	}
-	if err := codec.Unseal(data, key, format, doc); err != nil {
-		return info.ETag, err
-	}
+	return info.ETag, err
+}
+
+// LoadKeyed is LoadSealed of a document with its key. One of another format is a codec.FormatError,
+// one of another key is damage.
+func LoadKeyed(ctx context.Context, store blob.Store, key string, format int, doc Keyed) (etag string, err error) {
+	etag, err = LoadSealed(ctx, store, key, format, doc)
 	switch h := doc.keyed(); {
+	case err != nil || etag == "":
 	case h.Format != format:
-		return info.ETag, &codec.FormatError{Key: key, Found: h.Format, Known: format}
+		err = &codec.FormatError{Key: key, Found: h.Format, Known: format}
 	case h.Object != key:
-		return info.ETag, codec.Corrupt(key, "object", -1, key, h.Object)
+		err = codec.Corrupt(key, "object", -1, key, h.Object)
 	}
-	return info.ETag, nil
+	return etag, err
 }
 
 // RequireKeyed is LoadKeyed of a document that an earlier step of a run has written.

@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/frontier/coord"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/internal/hugepages"
 )
 
 type options struct {
@@ -105,7 +104,7 @@ func run(ctx context.Context, o *options, cmd *cobra.Command) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	hugepages.ForHeap()
+	hugePagesForHeap()
 	level := new(slog.LevelVar)
 	log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	client, local, err := connect(ctx, o.redis)

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/urlake/urlake/frontier"
-	"github.com/urlake/urlake/frontier/exclude"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/blob"
 )
@@ -52,7 +51,7 @@ func (p *politeness) apply(o *frontier.Options) {
 type takedowns struct {
 	lake    string
 	refresh time.Duration
-	follow  *exclude.Lake // nil without a lake
+	follow  *excludedLake // nil without a lake
 }
 
 func (t *takedowns) flags(f *pflag.FlagSet) {
@@ -76,7 +75,7 @@ func (t *takedowns) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--lake: %w", err)
 	}
-	t.follow = exclude.Follow(store)
+	t.follow = FollowTakedowns(store)
 	_, err = t.follow.Rules(ctx)
 	return err
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/urlake/urlake/frontier/journal"
-	"github.com/urlake/urlake/frontier/pace"
-	"github.com/urlake/urlake/frontier/visitlog"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -58,7 +56,7 @@ func (s *Shard) load() (segment uint64, err error) {
 			return 0, err
 		}
 	}
-	if s.visits, err = visitlog.Open(s.dir, count); err != nil {
+	if s.visits, err = openVisitLog(s.dir, count); err != nil {
 		return 0, err
 	}
 	return segment, s.deleteOthers()
@@ -243,7 +241,7 @@ func (s *Shard) Flush() error {
 // Entries are added, taken and settled meanwhile: the lock is held for steps that do not depend on
 // how much there is.
 func (s *Shard) write() (err error) {
-	s.pacer = pace.New(s.o.Rests)
+	s.pacer = newPace(s.o.Rests)
 	s.setMerging(true)
 	defer s.setMerging(false)
 	var fresh freshFiles
@@ -405,7 +403,7 @@ func (s *Shard) save(f *frozen, v *saved) error {
 	if err := errors.Join(err, s.journal.Sync()); err != nil {
 		return err
 	}
-	names := []string{filepath.Join(s.dir, visitlog.Name), filepath.Join(s.dir, visitlog.IndexName)}
+	names := []string{filepath.Join(s.dir, name), filepath.Join(s.dir, indexName)}
 	for _, r := range slices.Concat(v.waiting, v.rest, v.due) {
 		if !r.synced {
 			names = append(names, r.name)

@@ -9,7 +9,6 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/urlake/urlake/frontier/statetable"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -64,7 +63,7 @@ func (a rank) compare(b rank) int {
 // is. Among 2^30 URLs of a queue two are equal with a probability of 2^-13, among 2^20 with 2^-33.
 type (
 	QueueID [16]byte
-	URLID   = statetable.ID
+	URLID   = stateID
 )
 
 // urlHash is how many bytes of a URLID are of the URL.

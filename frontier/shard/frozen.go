@@ -8,8 +8,6 @@ import (
 	"slices"
 
 	"github.com/urlake/urlake/frontier/arena"
-	"github.com/urlake/urlake/frontier/pace"
-	"github.com/urlake/urlake/frontier/statetable"
 )
 
 // writeFrozen writes what was frozen to files.
@@ -50,10 +48,10 @@ func (s *Shard) writeFrozen(f *frozen, w *freshFiles) (err error) {
 	}
 	number := s.newFile()
 	name := s.file(number, seenSuffix)
-	drop := func(*URLID, statetable.State) bool { return false }
+	drop := func(*URLID, state) bool { return false }
 	if len(f.fresh) > 0 {
 		marks := marksByTag(f.marks)
-		drop = func(id *URLID, p statetable.State) bool {
+		drop = func(id *URLID, p state) bool {
 			st := packed(p).unpack()
 			return marks[tagOf(id[:])].deletes(&st)
 		}
@@ -85,7 +83,7 @@ func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
 			if first = ends[i]; len(some) == 0 {
 				continue
 			}
-			slices.SortFunc(some, pace.Compare(w.pacer, func(a, b ranked[arena.Place]) int { return a.compare(b.rank) }))
+			slices.SortFunc(some, compare(w.pacer, func(a, b ranked[arena.Place]) int { return a.compare(b.rank) }))
 			if err := w.queue(q.id, f.queues.names.Get(q.name)); err != nil {
 				return err
 			}
@@ -101,7 +99,7 @@ func (s *Shard) writeWaiting(f *frozen, w *runWriter, queues []uint32) error {
 }
 
 // sortByID sorts the numbers of queues by the queues' ids.
-func (f *frozen) sortByID(queues []uint32, pacer *pace.Pacer) {
+func (f *frozen) sortByID(queues []uint32, pacer *pacer) {
 	type queueNumber struct {
 		upper  uint64 // half of the id, so that most comparisons look at no queue
 		number uint32
@@ -110,7 +108,7 @@ func (f *frozen) sortByID(queues []uint32, pacer *pace.Pacer) {
 	for i, number := range queues {
 		all[i] = queueNumber{binary.BigEndian.Uint64(f.queues.at(number).id[:]), number}
 	}
-	slices.SortFunc(all, pace.Compare(pacer, func(a, b queueNumber) int {
+	slices.SortFunc(all, compare(pacer, func(a, b queueNumber) int {
 		if a.upper != b.upper {
 			return cmp.Compare(a.upper, b.upper)
 		}
@@ -168,7 +166,7 @@ func (f *frozen) writeRest(w *runWriter, entries []settledEntry) error {
 		q := f.queues.at(e.queue)
 		all[i] = settled{q.id, seqOf(f.texts.Get(e.data)), e.data, q.name}
 	}
-	slices.SortFunc(all, pace.Compare(w.pacer, func(a, b settled) int {
+	slices.SortFunc(all, compare(w.pacer, func(a, b settled) int {
 		return cmp.Or(bytes.Compare(a.id[:], b.id[:]), cmp.Compare(a.seq, b.seq))
 	}))
 	var last QueueID
@@ -204,7 +202,7 @@ func (f *frozen) writeDue(w *runWriter) error {
 		w.pacer.Step()
 		all[i] = due{e, seqOf(f.texts.Get(e.data))}
 	}
-	slices.SortFunc(all, pace.Compare(w.pacer, func(a, b due) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) }))
+	slices.SortFunc(all, compare(w.pacer, func(a, b due) int { return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.seq, b.seq)) }))
 	if err := w.queue(QueueID{}, nil); err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"github.com/urlake/urlake/frontier/arena"
-	"github.com/urlake/urlake/frontier/statetable"
 )
 
 // batch is what is in memory and not yet in files. It is written as a whole.
@@ -15,13 +14,13 @@ type batch struct {
 	waiting heaps[arena.Place]
 	later   laterHeap
 	done    []settledEntry
-	seen    *statetable.Table
+	seen    *table
 	texts   arena.Arena // of the entries, as Entry.append has written them
 	// forgotten are the numbers of queues that were forgotten since the batch before was frozen.
 	forgotten []uint32
 }
 
-func newBatch(side int) *batch { return &batch{side: side, seen: statetable.New()} }
+func newBatch(side int) *batch { return &batch{side: side, seen: newStateTable()} }
 
 // frozen is a batch that is being written. Entries are taken from it meanwhile, and none are added.
 type frozen struct {

@@ -118,7 +118,7 @@ func (t *queueTable) get(id *QueueID) *queue {
 	return q
 }
 
-// touch loads what a search for an id looks at first, as statetable.Table.Touch does.
+// touch loads what a search for an id looks at first, as table.Touch does.
 func (t *queueTable) touch(id *QueueID) uint64 { return t.slots[t.home(t.hash(id))] }
 
 // add makes a queue that there is not.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/edsrzf/mmap-go"
 
-	"github.com/urlake/urlake/frontier/pace"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -87,15 +86,15 @@ type runWriter struct {
 	dir   []byte
 	total uint64
 	buf   []byte
-	pacer *pace.Pacer
+	pacer *pacer
 }
 
-func newRunWriter(name string, pacer *pace.Pacer) (*runWriter, error) {
+func newRunWriter(name string, pacer *pacer) (*runWriter, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return nil, err
 	}
-	w := &runWriter{file: f, pacer: pacer, w: bufio.NewWriterSize(pacer.Writer(f), pace.WriteAtOnce)}
+	w := &runWriter{file: f, pacer: pacer, w: bufio.NewWriterSize(pacer.Writer(f), writeAtOnce)}
 	head := codec.AppendMagic(nil, runMagic, runVersion)
 	w.at = uint64(len(head))
 	_, err = w.w.Write(head)
@@ -163,7 +162,7 @@ func (w *runWriter) close() error {
 	return errors.Join(err, w.file.Close())
 }
 
-func openRun(name string, number uint64, k kind, pacer *pace.Pacer) (*run, error) {
+func openRun(name string, number uint64, k kind, pacer *pacer) (*run, error) {
 	data, err := mapFile(name)
 	if err != nil {
 		return nil, err
@@ -175,7 +174,7 @@ func openRun(name string, number uint64, k kind, pacer *pace.Pacer) (*run, error
 	return r, nil
 }
 
-func (r *run) parse(pacer *pace.Pacer) error {
+func (r *run) parse(pacer *pacer) error {
 	if len(r.data) < runHeader+trailerSize {
 		return codec.Corrupt(r.name, "file", 0, "a header and a trailer", fmt.Sprintf("%d bytes", len(r.data)))
 	}
@@ -380,7 +379,7 @@ type head struct {
 // mergeRuns writes what is left of several runs into one. It reads no more entries than the sources
 // say, so the runs may be taken from meanwhile. It is false if nothing is left, and then there is
 // no file.
-func mergeRuns(name string, pacer *pace.Pacer, sources []*source, keep keeper) (some bool, err error) {
+func mergeRuns(name string, pacer *pacer, sources []*source, keep keeper) (some bool, err error) {
 	w, err := newRunWriter(name, pacer)
 	if err != nil {
 		return false, err

@@ -12,8 +12,6 @@ import (
 
 	"github.com/edsrzf/mmap-go"
 
-	"github.com/urlake/urlake/frontier/pace"
-	"github.com/urlake/urlake/frontier/statetable"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -61,7 +59,7 @@ func (p packed) unpack() State {
 const (
 	seenMagic   = "UFSN"
 	seenVersion = 2
-	seenElement = statetable.ElementSize
+	seenElement = elementSize
 	seenHeader  = len(seenMagic) + 4
 	seenTrailer = 8 + 4 + 4
 	// checkAtOnce is how many bytes of a file are checked at once.
@@ -112,12 +110,12 @@ func (f *seenFile) get(id URLID) (p packed, ok bool) {
 }
 
 // writeSeen writes a file of the elements that each yields in order.
-func writeSeen(name string, pacer *pace.Pacer, each func(yield func([]byte) error) error) error {
+func writeSeen(name string, pacer *pacer, each func(yield func([]byte) error) error) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o666)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriterSize(pacer.Writer(f), pace.WriteAtOnce)
+	w := bufio.NewWriterSize(pacer.Writer(f), writeAtOnce)
 	n, crc := uint64(0), uint32(0)
 	_, err = w.Write(codec.AppendMagic(nil, seenMagic, seenVersion))
 	if err == nil {
@@ -138,7 +136,7 @@ func writeSeen(name string, pacer *pace.Pacer, each func(yield func([]byte) erro
 }
 
 // openSeen opens a file, checks it, and makes its filter.
-func openSeen(name string, number uint64, pacer *pace.Pacer) (*seenFile, error) {
+func openSeen(name string, number uint64, pacer *pacer) (*seenFile, error) {
 	data, err := mapFile(name)
 	if err != nil {
 		return nil, err
@@ -150,7 +148,7 @@ func openSeen(name string, number uint64, pacer *pace.Pacer) (*seenFile, error) 
 	return f, nil
 }
 
-func (f *seenFile) parse(pacer *pace.Pacer) error {
+func (f *seenFile) parse(pacer *pacer) error {
 	if len(f.data) < seenHeader+seenTrailer {
 		return codec.Corrupt(f.name, "file", 0, "a header and a trailer", fmt.Sprintf("%d bytes", len(f.data)))
 	}

@@ -27,8 +27,6 @@ import (
 
 	"github.com/urlake/urlake/frontier/arena"
 	"github.com/urlake/urlake/frontier/journal"
-	"github.com/urlake/urlake/frontier/pace"
-	"github.com/urlake/urlake/frontier/visitlog"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -74,7 +72,7 @@ type Shard struct {
 	queues  queueTable
 	crawls  crawls
 	counts  Counts
-	visits  *visitlog.Log
+	visits  *log
 	// waiting, rest and due are the runs of each kind, and seen the files of states; the oldest
 	// first.
 	waiting, rest, due []*run
@@ -120,7 +118,7 @@ type Shard struct {
 	// upkeep is held while files are written and replaced, which the pacer divides. Reading is held
 	// to read files without the lock, and by who closes them. The order is upkeep, reading, mu.
 	upkeep  sync.Mutex
-	pacer   *pace.Pacer
+	pacer   *pacer
 	reading sync.RWMutex
 	failed  error
 }
@@ -208,7 +206,7 @@ func (s *Shard) replay(segment uint64, record []byte) error {
 	case recordSettled:
 		c.settled = true
 	case recordDone, recordAgain:
-		v, err := visitlog.ParseOutcome(d)
+		v, err := parseOutcome(d)
 		if err != nil {
 			return err
 		}
@@ -514,10 +512,10 @@ func (s *Shard) back(seq uint64, tries uint32, due int64) (woken, ok bool, err e
 }
 
 // Visit is the outcome of a fetch.
-type Visit = visitlog.Visit
+type Visit = visit
 
 // ErrPosition means that there are fewer visits than those after which a reader wants to go on.
-var ErrPosition = visitlog.ErrPosition
+var ErrPosition = errPosition
 
 // Stats counts what a shard has.
 type Stats struct {

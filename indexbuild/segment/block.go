@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/urlake/urlake/indexbuild/segment/bitstring"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/seekable"
 )
@@ -67,15 +66,15 @@ type block struct {
 	first  uint64 // domain_id
 	lows   uint   // number of low bits
 	high   uint64 // upper bits of the last domain
-	low    bitstring.String
-	upper  bitstring.String
+	low    bitString
+	upper  bitString
 	checks []byte
-	starts bitstring.String // of domains; nil if each domain has one entry
+	starts bitString // of domains; nil if each domain has one entry
 
 	fileIDs, datasets, fileIndexes, rows column
 
 	hasSize, hasTS, hasPayload presence
-	sizeBits, tsBits, payBits  bitstring.String
+	sizeBits, tsBits, payBits  bitString
 	sizes                      column
 	tsBase                     int64
 	tsUnit                     uint64
@@ -142,14 +141,14 @@ func parseBlockValues(raw []byte, file, section string, want expectation, v *blo
 	b.datasets = readColumn(d, b.files)
 	b.fileIndexes = readColumn(d, b.entries)
 	b.rows = readColumn(d, b.entries)
-	present := func(p presence) (bitstring.String, int) {
+	present := func(p presence) (bitString, int) {
 		switch p {
 		case none:
 			return nil, 0
 		case all:
 			return nil, b.entries
 		}
-		bs := bitstring.String(d.Bytes(bitstring.Bytes(b.entries, 1)))
+		bs := bitString(d.Bytes(bitBytes(b.entries, 1)))
 		if d.Err() != nil {
 			return nil, 0
 		}
@@ -204,11 +203,11 @@ func (b *block) readDomains(d *codec.Decoder) {
 	if d.Err() != nil {
 		return
 	}
-	b.low = d.Bytes(bitstring.Bytes(b.domains, b.lows))
-	b.upper = d.Bytes(bitstring.Bytes(int(b.high)+b.domains, 1))
+	b.low = d.Bytes(bitBytes(b.domains, b.lows))
+	b.upper = d.Bytes(bitBytes(int(b.high)+b.domains, 1))
 	b.checks = d.Bytes(4 * b.domains)
 	if b.domains < b.entries {
-		b.starts = d.Bytes(bitstring.Bytes(b.entries, 1))
+		b.starts = d.Bytes(bitBytes(b.entries, 1))
 	}
 	if d.Err() != nil {
 		return
@@ -438,7 +437,7 @@ func (b *block) checkRows(want expectation, v *blockValues) error {
 }
 
 // present returns the number of entries that have an optional value.
-func (b *block) present(p presence, bs bitstring.String) int {
+func (b *block) present(p presence, bs bitString) int {
 	switch p {
 	case none:
 		return 0
@@ -450,7 +449,7 @@ func (b *block) present(p presence, bs bitstring.String) int {
 
 // index returns the index of entry i in the columns of an optional value, and whether it has the
 // value.
-func (b *block) index(p presence, bs bitstring.String, i int) (int, bool) {
+func (b *block) index(p presence, bs bitString, i int) (int, bool) {
 	switch p {
 	case none:
 		return 0, false
@@ -476,8 +475,8 @@ func (b *block) lowAt(domain int) uint64 {
 // the last one ended.
 type domainSearch struct {
 	*block
-	zeros bitstring.Selector // of the upper bits
-	ones  bitstring.Selector // of starts
+	zeros selector // of the upper bits
+	ones  selector // of starts
 }
 
 func (b *block) search() domainSearch {
@@ -499,7 +498,7 @@ func (s *domainSearch) domain(k Key) (from, to int) {
 	if high > 0 {
 		at = s.zeros.Select(int(high)-1) + 1
 	}
-	low := v & bitstring.LowMask(s.lows)
+	low := v & lowMask(s.lows)
 	for i := at - int(high); i < s.domains && s.upper.Has(at); i, at = i+1, at+1 {
 		got := s.lowAt(i)
 		if got < low || got == low && s.checkBits(i) < k.Check {

@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/urlake/urlake/indexbuild/segment/bitstring"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -164,7 +163,7 @@ func appendFlags(out []byte, p presence, flags []uint8, flag, invert uint8) []by
 	if p != some {
 		return out
 	}
-	b := bitstring.Writer{Out: out}
+	b := writer{Out: out}
 	for _, f := range flags {
 		v := uint64(0)
 		if (f^invert)&flag != 0 {
@@ -190,7 +189,7 @@ func (w *PostingsWriter) encodeDomains(out []byte, ids []uint64, checks []uint32
 	for _, i := range w.firsts {
 		w.scratch = append(w.scratch, ids[i]-first)
 	}
-	out = bitstring.Append(out, w.scratch, lows)
+	out = appendBits(out, w.scratch, lows)
 	var upper []byte
 	out, upper = appendZeros(out, int(high)+domains)
 	for i, v := range w.scratch {
@@ -213,7 +212,7 @@ func (w *PostingsWriter) encodeDomains(out []byte, ids []uint64, checks []uint32
 // appendZeros appends n zero bits and returns them too.
 func appendZeros(out []byte, n int) (_, bits []byte) {
 	start := len(out)
-	out = slices.Grow(out, bitstring.Bytes(n, 1))[:start+bitstring.Bytes(n, 1)]
+	out = slices.Grow(out, bitBytes(n, 1))[:start+bitBytes(n, 1)]
 	clear(out[start:])
 	return out, out[start:]
 }

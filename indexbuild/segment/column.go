@@ -6,7 +6,6 @@ import (
 	"math/bits"
 	"slices"
 
-	"github.com/urlake/urlake/indexbuild/segment/bitstring"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -50,13 +49,13 @@ func choosePacking(values []uint64) packing {
 		longest--
 	}
 	best := packing{width: longest}
-	bestSize := bitstring.Bytes(entries, longest)
+	bestSize := bitBytes(entries, longest)
 	index := indexWidth(entries)
 	above := 0
 	for width := int(longest) - 1; width >= 0; width-- {
 		above += count[width+1]
 		upper := longest - uint(width)
-		size := bitstring.Bytes(entries, uint(width)) + bitstring.Bytes(above, index) + bitstring.Bytes(above, upper) + 1
+		size := bitBytes(entries, uint(width)) + bitBytes(above, index) + bitBytes(above, upper) + 1
 		if above > 127 {
 			size++ // a second byte for the number of exceptions
 		}
@@ -79,11 +78,11 @@ func appendColumn(out []byte, base int64, values []uint64) []byte {
 	if p.exceptions > 0 {
 		out = append(out, byte(p.upper))
 	}
-	out = bitstring.Append(out, values, p.width)
+	out = appendBits(out, values, p.width)
 	if p.exceptions == 0 {
 		return out
 	}
-	indexes := bitstring.Writer{Out: out}
+	indexes := writer{Out: out}
 	width := indexWidth(len(values))
 	upper := values[:0] // is never ahead of the loop
 	for i, v := range values {
@@ -92,7 +91,7 @@ func appendColumn(out []byte, base int64, values []uint64) []byte {
 			upper = append(upper, v>>p.width)
 		}
 	}
-	return bitstring.Append(indexes.Align(), upper, p.upper)
+	return appendBits(indexes.Align(), upper, p.upper)
 }
 
 // appendInts appends a column whose base is its smallest value. It returns the scratch memory too.
@@ -126,9 +125,9 @@ type column struct {
 	exceptions int
 	index      uint // width of an exception's index
 	upper      uint // width of its upper bits
-	low        bitstring.String
-	indexes    bitstring.String // of the exceptions
-	uppers     bitstring.String
+	low        bitString
+	indexes    bitString // of the exceptions
+	uppers     bitString
 }
 
 // readColumn reads a column of n values from d. It checks the form, so that at reads only inside
@@ -149,9 +148,9 @@ func readColumn(d *codec.Decoder, n int) column {
 	if d.Err() != nil {
 		return column{}
 	}
-	c.low = d.Bytes(bitstring.Bytes(n, c.width))
-	c.indexes = d.Bytes(bitstring.Bytes(c.exceptions, c.index))
-	c.uppers = d.Bytes(bitstring.Bytes(c.exceptions, c.upper))
+	c.low = d.Bytes(bitBytes(n, c.width))
+	c.indexes = d.Bytes(bitBytes(c.exceptions, c.index))
+	c.uppers = d.Bytes(bitBytes(c.exceptions, c.upper))
 	if d.Err() != nil {
 		return column{}
 	}
@@ -195,7 +194,7 @@ func (c *column) unpack(out []int64, n int) []int64 {
 	i := 0
 	if c.width > 0 && c.width <= 56 && len(c.low) >= 8 {
 		// This loop reads eight bytes at the byte where a value starts; they must be inside.
-		mask := bitstring.LowMask(c.width)
+		mask := lowMask(c.width)
 		fast := min(n, (8*(len(c.low)-8)+7)/int(c.width)+1)
 		off := uint(0)
 		for i = range out[:fast] {

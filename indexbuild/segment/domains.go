@@ -7,20 +7,19 @@ import (
 	"io"
 	"iter"
 
-	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/lake/codec"
 )
 
 const (
 	// DomainsPerFrame is how many domains each frame of domains.txt.zst holds except the last. The
 	// frame of an ordinal is found by a division.
-	DomainsPerFrame = domainlist.PerFrame
+	DomainsPerFrame = perFrame
 	// MaxDomain bounds a domain's length in bytes.
-	MaxDomain = domainlist.MaxDomain
+	MaxDomain = maxDomain
 )
 
 // NewDomainsWriter returns a writer of domains.txt.zst to w.
-func NewDomainsWriter(w io.Writer) *domainlist.Writer { return domainlist.NewWriter(w, framesAhead()) }
+func NewDomainsWriter(w io.Writer) *namesWriter { return newNamesWriter(w, framesAhead()) }
 
 // Domain returns the domain with that ordinal.
 func (s *Segment) Domain(ctx context.Context, ordinal uint32) (name string, err error) {

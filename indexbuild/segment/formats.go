@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/lake"
 )
@@ -49,9 +48,9 @@ var fileFormats = []fileFormat{
 	{kind: BatchesName, form: frameForm, version: 1},
 	{kind: MembershipName, form: mappedForm, magic: membership.Magic, version: membership.Version},
 	{kind: MPHFName, form: mappedForm, magic: "MPHF", version: 1},
-	{kind: ReversedStartsName, form: frameForm, version: domainlist.Version},
+	{kind: ReversedStartsName, form: frameForm, version: version},
 	{kind: ReversedName, form: frameForm, version: reversedVersion},
-	{kind: DomainStartsName, form: frameForm, version: domainlist.Version},
+	{kind: DomainStartsName, form: frameForm, version: version},
 	{kind: DomainsName, form: frameForm, version: 1},
 	{kind: FilesName, form: frameForm, version: filesVersion},
 	{kind: PartsName, form: frameForm, version: partsVersion},

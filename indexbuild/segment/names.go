@@ -7,7 +7,6 @@ import (
 	"iter"
 	"math"
 
-	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -15,7 +14,7 @@ import (
 // bytes, or with these reversed.
 type Names struct {
 	frames  *frames
-	starts  *domainlist.Starts // nil if the segment was opened for its postings only
+	starts  *Starts // nil if the segment was opened for its postings only
 	cache   Cache
 	domains int64
 }
@@ -27,7 +26,7 @@ func (s *Segment) Names() *Names { return &s.domains }
 func (s *Segment) Reversed() *Names { return &s.reversed }
 
 // Starts returns where the frames begin.
-func (n *Names) Starts() *domainlist.Starts { return n.starts }
+func (n *Names) Starts() *Starts { return n.starts }
 
 // Len is the number of frames.
 func (n *Names) Len() int { return n.frames.Len() }
@@ -57,7 +56,7 @@ func (n *Names) Texts(ctx context.Context, lo, hi int) ([][]byte, error) {
 }
 
 // DomainFrame is a frame of Names.
-type DomainFrame = domainlist.Frame
+type DomainFrame = frame
 
 // Frames yields the frames that hold the lines [from, to), in order, and checks their number and
 // order. An error is the last thing yielded. A frame is valid until the next one is yielded. Frames

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/urlake/urlake/indexbuild/segment/bitstring"
 	"github.com/urlake/urlake/lake/codec"
 )
 
@@ -63,7 +62,7 @@ type PlainBlock struct {
 	// the file table, the number of its rows, their row group and the first row.
 	FileIndexes, Rows, Groups, Firsts []int64
 
-	starts bitstring.String
+	starts bitString
 }
 
 // Starts sets out to the indexes of the domains' first entries, followed by the number of entries.

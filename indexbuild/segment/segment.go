@@ -39,7 +39,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/indexbuild/mph"
-	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/indexbuild/segment/membership"
 	"github.com/urlake/urlake/internal/mapped"
 	"github.com/urlake/urlake/lake/blob"
@@ -160,7 +159,7 @@ func open(ctx context.Context, store blob.Store, ref Ref, opt Options) (s *Segme
 				if err != nil {
 					return err
 				}
-				to.starts, err = domainlist.ParseStarts(texts, prefix+startsName, info.File(name).Frames)
+				to.starts, err = parseStarts(texts, prefix+startsName, info.File(name).Frames)
 				return err
 			})
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/indexbuild"
 	"github.com/urlake/urlake/indexbuild/indextest"
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/indexbuild/segment/domainlist"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/seekable"
@@ -29,7 +28,7 @@ func TestWrongDomainStarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer seg.Close()
-	for name, starts := range map[string]*domainlist.Starts{
+	for name, starts := range map[string]*segment.Starts{
 		segment.DomainStartsName: seg.Names().Starts(), segment.ReversedStartsName: seg.Reversed().Starts(),
 	} {
 		if starts.Len() != 5 {

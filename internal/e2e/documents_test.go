@@ -140,15 +140,24 @@ func addUser(t *testing.T, store *testenv.S3Server, emptyCaches bool) *newUser {
 		// Modules are read-only by default, and the test could not remove them.
 		u.env = append(u.env, "GOFLAGS=-modcacherw")
 	} else {
-		// Without -trimpath every package would be built anew for the folder of the copy. Without
-		// symbols the programs link in two thirds of the time.
-		u.env = append(u.env, goEnv("GOMODCACHE"), goEnv("GOCACHE"), "GOFLAGS=-trimpath -ldflags=-s")
+		// Without -trimpath every package would be built anew for the folder of the copy.
+		u.env = append(u.env, goEnv("GOMODCACHE"), goEnv("GOCACHE"), "GOFLAGS=-trimpath")
+		built, err := programs()
+		if err != nil {
+			t.Fatal(err)
+		}
 		temporal := testenv.Program(t, "temporal")
 		if err := os.Mkdir(filepath.Join(u.bin, "bin"), 0o777); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Symlink(temporal, filepath.Join(u.bin, "bin", "temporal")); err != nil {
 			t.Fatal(err)
+		}
+		// What is built from the same commit is up to date, and make build links nothing again.
+		for _, name := range builtPrograms {
+			if err := linkOrCopy(filepath.Join(built, name), filepath.Join(u.bin, "bin", name)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	u.rewrites = []rewrite{
@@ -158,18 +167,22 @@ func addUser(t *testing.T, store *testenv.S3Server, emptyCaches bool) *newUser {
 	return u
 }
 
-// copyOfSources copies the files that are, or would be, checked in to a folder and returns it. The
-// copies keep their times, so that make knows which file is newer.
+// copyOfSources copies the files that are, or would be, checked in to a clone and returns its
+// folder. The copies keep their times, so that make knows which file is newer.
 func copyOfSources(t *testing.T) string {
 	t.Helper()
 	root, dir := testenv.Root(t), t.TempDir()
-	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-	cmd.Dir = root
-	out, err := cmd.Output()
-	if err != nil {
-		testenv.Missing(t, "git and a checkout")
+	git := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("git", args...).Output()
+		if err != nil {
+			testenv.Missing(t, "git and a checkout")
+		}
+		return string(out)
 	}
-	for _, name := range strings.Split(strings.Trim(string(out), "\x00"), "\x00") {
+	out := git("-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	git("clone", "--quiet", "--shared", "--no-checkout", root, dir)
+	for _, name := range strings.Split(strings.Trim(out, "\x00"), "\x00") {
 		from, to := filepath.Join(root, name), filepath.Join(dir, name)
 		info, err := os.Stat(from)
 		if errors.Is(err, os.ErrNotExist) {
@@ -192,6 +205,7 @@ func copyOfSources(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
+	git("-C", dir, "reset", "--quiet")
 	return dir
 }
 

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -21,7 +20,7 @@ import (
 	"github.com/urlake/urlake/lake/catalog"
 )
 
-// TestKilledAtEveryStageTheBytesAreTheSame ingests and publishes a list of over 64 MiB, which has
+// TestKilledAtEveryStageTheBytesAreTheSame ingests and publishes a list of over 128 MiB, which has
 // two splits and shuffle files, and compares the objects with those of the list undisturbed: all
 // but registries, versions and the manifest. It kills the worker, and at one stage Temporal, when
 // the first object of each stage exists. Most of the time passes until Temporal notices the dead
@@ -33,7 +32,7 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 		"staging/*/plan.json", "staging/*/shuffle/*/*", "staging/*/splits/*", "staging/*/merged/*.json",
 		"batches/*/*/postings-*", "index/segments/*/domains.txt.zst", "index/segments/*/segment.json",
 	}
-	path, want := undisturbed(t, 1_300_000)
+	path, want := undisturbed(t)
 	dir := t.TempDir()
 	u := startAlone(t, "file://"+filepath.ToSlash(dir), nil)
 	worker := func() *exec.Cmd {
@@ -88,7 +87,7 @@ func TestKilledAtEveryStageTheBytesAreTheSame(t *testing.T) {
 func TestFourWorkersOverS3LeaveTheBytesOfOneOverFiles(t *testing.T) {
 	t.Parallel()
 	root := testenv.NewS3Server(t).NewBucketURL(t)
-	path, want := undisturbed(t, 1_300_000)
+	path, want := undisturbed(t)
 	four := start(t, root+"/lake", [][]string{allPools, allPools, allPools, allPools})
 	four.ingestAndPublish(t, path)
 	if diff := gocmp.Diff(want, objects(t, four.lake)); diff != "" {
@@ -105,19 +104,21 @@ type list struct {
 	objects map[string]string // digests by key
 }
 
-var undisturbedLists sync.Map // of *shared[list] by the number of lines
+var undisturbedList shared[list]
 
-// undisturbed returns the path of a list as sites writes it, and the digests of the objects of its
+// severalSplits is how many lines of siteList make two splits and three merge tasks.
+const severalSplits = 140_000
+
+// undisturbed returns the path of a list of several splits, and the digests of the objects of its
 // undisturbed ingest and publish.
-func undisturbed(t *testing.T, lines int) (path string, objectsByKey map[string]string) {
+func undisturbed(t *testing.T) (path string, objectsByKey map[string]string) {
 	t.Helper()
-	s, _ := undisturbedLists.LoadOrStore(lines, new(shared[list]))
-	l := s.(*shared[list]).get(func() list {
+	l := undisturbedList.get(func() list {
 		dir, err := common()
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := write(t, dir, fmt.Sprintf("list-%d.txt", lines), siteList(lines))
+		path := write(t, dir, "list.txt", siteList(severalSplits))
 		u := start(t, "file://"+filepath.ToSlash(t.TempDir()), [][]string{allPools})
 		u.ingestAndPublish(t, path)
 		return list{path, objects(t, u.lake)}
@@ -131,10 +132,13 @@ func sites(t *testing.T, lines int) string {
 	return write(t, t.TempDir(), "list.txt", siteList(lines))
 }
 
+// siteList is a list of URLs of about 1 KiB each: work is divided by bytes, and its time goes with
+// the rows.
 func siteList(lines int) string {
 	var list bytes.Buffer
+	path := strings.Repeat("directory/", 97)
 	for i := range lines {
-		fmt.Fprintf(&list, "http://www.site-%d.example/%d/%s/page?id=%d\n", i*i%5003, i%17, strings.Repeat("directory/", 7), i)
+		fmt.Fprintf(&list, "http://www.site-%d.example/%d/%s/page?id=%d\n", i*i%5003, i%17, path, i)
 	}
 	return list.String()
 }

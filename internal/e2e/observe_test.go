@@ -201,7 +201,7 @@ func TestWorkerIsObservable(t *testing.T) {
 	u.temporalServer.Process.Signal(syscall.SIGCONT)
 	answers(t, base+"/readyz", http.StatusOK, "ready")
 
-	list := sites(t, 600_000)
+	list := sites(t, 66_000)
 	ingested := make(chan struct{})
 	t.Cleanup(func() { <-ingested })
 	// A step can be over before it is seen, so one batch follows the other until the test ends.
@@ -317,7 +317,7 @@ func TestOneIngestIsOneTrace(t *testing.T) {
 		u.run(t, "worker "+pools, filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir(), "--pools", pools)
 	}
 	control := u.run(t, "control", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--pools", "control")
-	list := sites(t, 1_300_000) // several splits and tasks
+	list := sites(t, severalSplits)
 	var started struct {
 		WorkflowID string `json:"workflow_id"`
 	}

@@ -42,7 +42,8 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	dir = filepath.Join(dir, "bin")
-	out, err := exec.Command("go", "build", "-o", "../../bin/", "../..", "../../serve", "../../frontier/frontierd").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s", "-o", "../../bin/", "../..", "../../serve", "../../frontier/frontierd",
+		"../../frontier/example/crawler").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}
@@ -54,21 +55,27 @@ var programs = sync.OnceValues(func() (string, error) {
 			return "", err
 		}
 	}
-	for _, name := range []string{"urlake", "serve", "frontierd"} {
-		from, to := "../../bin/"+name, filepath.Join(dir, name)
-		if os.Link(from, to) == nil {
-			continue
-		}
-		data, err := os.ReadFile(from)
-		if err == nil {
-			err = os.WriteFile(to, data, 0o777)
-		}
-		if err != nil {
+	for _, name := range builtPrograms {
+		if err := linkOrCopy("../../bin/"+name, filepath.Join(dir, name)); err != nil {
 			return "", err
 		}
 	}
 	return dir, nil
 })
+
+var builtPrograms = []string{"urlake", "serve", "frontierd", "crawler"}
+
+// linkOrCopy makes a file to with the content of from.
+func linkOrCopy(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o777)
+}
 
 // atOnce is how many parallel tests run at once, unless -parallel says another number. Most of
 // their time they wait: for a dead worker's heartbeat timeout, or for one of their processes.
@@ -149,11 +156,13 @@ func newUrlake(t *testing.T, lake, temporal string) *urlake {
 }
 
 // temporalArgs are the arguments of Temporal's dev server with its state in a folder. Nothing is
-// flushed to the disk: what a killed server wrote is in the kernel.
+// flushed to the disk: what a killed server wrote is in the kernel. By default each transaction
+// makes and deletes a journal.
 func temporalArgs(address, dir string) []string {
 	_, port, _ := net.SplitHostPort(address)
 	return append([]string{"server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless", "--log-level", "error",
-		"--db-filename", filepath.Join(dir, "temporal.db"), "--sqlite-pragma", "synchronous=off"}, supervise.OnePartition...)
+		"--db-filename", filepath.Join(dir, "temporal.db"), "--sqlite-pragma", "synchronous=off",
+		"--sqlite-pragma", "journal_mode=wal"}, supervise.OnePartition...)
 }
 
 // temporalProcess is a Temporal server and its address.
@@ -357,14 +366,13 @@ func until(t *testing.T, what string, ready func(context.Context) error) {
 	untilWithin(t, time.Minute, what, ready)
 }
 
-// untilWithin is until with another limit.
+// untilWithin is until with another limit. The longer it has waited, the more rarely it asks, since
+// many questions take a process.
 func untilWithin(t *testing.T, limit time.Duration, what string, ready func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	for began := time.Now(); ; {
 		err := ready(ctx)
 		if err == nil {
 			return
@@ -372,7 +380,7 @@ func untilWithin(t *testing.T, limit time.Duration, what string, ready func(cont
 		select {
 		case <-ctx.Done():
 			t.Fatalf("waiting until %s: %v", what, err)
-		case <-tick.C:
+		case <-time.After(max(50*time.Millisecond, time.Since(began)/8)):
 		}
 	}
 }

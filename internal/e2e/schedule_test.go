@@ -444,7 +444,7 @@ func TestScheduledRebuildAndVerify(t *testing.T) {
 		return u.run(t, "worker", filepath.Join(u.bin, "worker"), "--lake", u.lake, "--temp-dir", t.TempDir())
 	}
 	running := worker()
-	u.ingestAndPublish(t, sites(t, 600_000))
+	u.ingestAndPublish(t, sites(t, 66_000))
 	for _, kind := range []string{"rebuild", "verify"} {
 		u.starterJSON(t, new(any), "schedule", "create", kind, "--lake", u.lake, "--cron", "@daily", "--json")
 	}

@@ -53,12 +53,16 @@ func input(tb testing.TB, records []Record) string {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)
 	for _, r := range records {
-		rec := map[string]any{"url": r.URL}
+		rec := struct {
+			Size *int64 `json:"size,omitempty"`
+			TS   string `json:"ts,omitempty"`
+			URL  string `json:"url"`
+		}{URL: r.URL}
 		if r.HasTS {
-			rec["ts"] = time.UnixMilli(r.TS).UTC().Format("2006-01-02T15:04:05.000Z07:00")
+			rec.TS = time.UnixMilli(r.TS).UTC().Format("2006-01-02T15:04:05.000Z07:00")
 		}
 		if r.HasSize {
-			rec["size"] = r.Size
+			rec.Size = &r.Size
 		}
 		if err := enc.Encode(rec); err != nil {
 			tb.Fatal(err)

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
@@ -134,7 +137,7 @@ func (m *Manifest) check() error {
 		c.equal(section+".object", VersionKey(v.ID), v.Object)
 		c.that(section+".bytes", v.Bytes > 0, "at least 1", v.Bytes)
 		c.hex(section+".xxh64", v.XXH64, 16)
-		c.that(section+".commit", validCommit(v.Commit), "a commit id", v.Commit)
+		c.that(section+".commit", commitID.MatchString(v.Commit), "a commit id", v.Commit)
 		current = current || v.ID == m.CurrentVersion
 	}
 	c.that("current_version", current, "one of versions", m.CurrentVersion)
@@ -144,17 +147,6 @@ func (m *Manifest) check() error {
 		return m.Takedowns.Check(ManifestKey, m.TakedownEpoch)
 	}
 	return c.err
-}
-
-// newestVersion returns the id of the newest version object, listed by a manifest or not, and "" if
-// there is none. If there are versions but no manifest, then the manifest was lost or the first
-// commit is still in flight.
-func newestVersion(ctx context.Context, store blob.Store) (string, error) {
-	ids, err := versionIDs(ctx, store)
-	if err != nil || len(ids) == 0 {
-		return "", err
-	}
-	return ids[len(ids)-1], nil
 }
 
 // ReadManifest fetches the manifest, and the ETag that a conditional put of the next one needs. It
@@ -217,7 +209,7 @@ func readVersion(ctx context.Context, store blob.Store, ref VersionRef) (*Versio
 	if int64(len(data)) != ref.Bytes {
 		return nil, codec.Corrupt(ref.Object, sizeSection, -1, ref.Bytes, len(data))
 	}
-	if got := fmt.Sprintf("%016x", xxhash.Sum64(data)); got != ref.XXH64 {
+	if got := xxh64(data); got != ref.XXH64 {
 		return nil, codec.Corrupt(ref.Object, hashSection, -1, "xxh64 "+ref.XXH64, got)
 	}
 	v, err := DecodeVersion(store, data, ref.Object)
@@ -331,22 +323,252 @@ var (
 	commitID  = regexp.MustCompile(`^[0-9a-f]{32}$`)
 )
 
-func validCommit(id string) bool { return commitID.MatchString(id) }
-
-// checker keeps the first problem of a decoded document.
-type checker struct {
-	file string
-	err  error
+// Tag is a name for a version, which can be used in the place of its id.
+type Tag struct {
+	Name    string `json:"name"`
+	Version string `json:"version"` // its id
 }
 
-func (c *checker) that(section string, ok bool, want, got any) {
-	if !ok && c.err == nil {
-		c.err = codec.Corrupt(c.file, section, -1, want, got)
+var (
+	// ErrTagged means that another version has the tag.
+	ErrTagged = errors.New("tag of another version")
+	// ErrUnknownTag means that no version has the tag.
+	ErrUnknownTag = errors.New("unknown tag")
+	// ErrBadTag means that a name cannot be one of a tag.
+	ErrBadTag = errors.New("bad name of a tag")
+)
+
+// maxTags is the most tags of a lake: every server reads all of them whenever it polls.
+const maxTags = 1000
+
+// Versions begin with a digit, so that a tag is never taken for one.
+var tagName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`)
+
+// ValidTag tells whether a name can be one of a tag: 1 to 64 of A-Z a-z 0-9 . _ -, the first a
+// letter. Current cannot.
+func ValidTag(name string) bool {
+	return tagName.MatchString(name) && !strings.EqualFold(name, Current)
+}
+
+// Current stands for the current version wherever a version is named.
+const Current = "current"
+
+// lost is the line that says that a tag is lost with its version.
+func (t Tag) lost() string {
+	return fmt.Sprintf("%s: the name %s of version %s is lost with it", ManifestKey, t.Name, t.Version)
+}
+
+// LostTags are lines that name the tags of versions, which are given by the keys of their objects.
+func (m *Manifest) LostTags(keys []string) (lines []string) {
+	for _, t := range m.Tags {
+		if slices.Contains(keys, VersionKey(t.Version)) {
+			lines = append(lines, t.lost())
+		}
+	}
+	return lines
+}
+
+// findTag returns the index of a tag, or where it would be.
+func (m *Manifest) findTag(name string) (int, bool) {
+	return slices.BinarySearchFunc(m.Tags, name, func(t Tag, name string) int { return cmp.Compare(t.Name, name) })
+}
+
+// TagsOf returns the tags of a version.
+func (m *Manifest) TagsOf(id string) (names []string) {
+	for _, t := range m.Tags {
+		if t.Version == id {
+			names = append(names, t.Name)
+		}
+	}
+	return names
+}
+
+func (m *Manifest) checkTags(c *checker) {
+	c.that("tags", len(m.Tags) <= maxTags, fmt.Sprintf("at most %d", maxTags), len(m.Tags))
+	for i, t := range m.Tags {
+		section := "tags[" + strconv.Itoa(i) + "]"
+		c.that(section+".name", ValidTag(t.Name), "a name of a tag", t.Name)
+		c.that(section+".name", i == 0 || m.Tags[i-1].Name < t.Name, "ascending names", t.Name)
+		listed := slices.ContainsFunc(m.Versions, func(v VersionRef) bool { return v.ID == t.Version })
+		c.that(section+".version", listed, "one of versions", t.Version)
 	}
 }
 
-func (c *checker) equal(section string, want, got any) { c.that(section, want == got, want, got) }
+// SetTag gives a version a tag. It returns the version, and the one that had the tag before, "" if
+// none had. Version is an id or another tag, or "" for the current version. If another version has
+// the tag, the error is ErrTagged, unless move is set. Setting a tag again changes nothing.
+func SetTag(ctx context.Context, store blob.Store, name, version string, move bool) (id, before string, err error) {
+	if !ValidTag(name) {
+		return "", "", fmt.Errorf("%w: %q; use 1 to 64 of A-Z a-z 0-9 . _ -, the first a letter, but not current", ErrBadTag, name)
+	}
+	err = updateManifest(ctx, store, func(m *Manifest) (changed bool, err error) {
+		ref, err := m.Version(version)
+		if err != nil {
+			return false, err
+		}
+		id, before = ref.ID, ""
+		i, ok := m.findTag(name)
+		if ok {
+			before = m.Tags[i].Version
+		}
+		switch {
+		case !ok && len(m.Tags) == maxTags:
+			return false, fmt.Errorf("the lake has %d tags, which is the most; remove one first", maxTags)
+		case !ok:
+			m.Tags = slices.Insert(m.Tags, i, Tag{name, id})
+		case m.Tags[i].Version == id:
+			return false, nil
+		case !move:
+			return false, fmt.Errorf("%w: %s names %s", ErrTagged, name, m.Tags[i].Version)
+		default:
+			m.Tags[i].Version = id
+		}
+		return true, nil
+	})
+	if err != nil {
+		return "", "", fmt.Errorf("set tag %s: %w", strconv.Quote(name), err)
+	}
+	return id, before, nil
+}
 
-func (c *checker) hex(section, s string, digits int) {
-	c.that(section, len(s) == digits && hexDigits.MatchString(s), fmt.Sprintf("%d hex digits", digits), s)
+// RemoveTag removes a tag and returns the version that had it. If none has, the error is
+// ErrUnknownTag.
+func RemoveTag(ctx context.Context, store blob.Store, name string) (id string, err error) {
+	err = updateManifest(ctx, store, func(m *Manifest) (changed bool, err error) {
+		i, ok := m.findTag(name)
+		if !ok {
+			return false, ErrUnknownTag
+		}
+		id = m.Tags[i].Version
+		m.Tags = slices.Delete(m.Tags, i, i+1)
+		return true, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("remove tag %s: %w", strconv.Quote(name), err)
+	}
+	return id, nil
+}
+
+// unknownVersion is the error for a name that is neither a version nor a tag.
+func (m *Manifest) unknownVersion(name string) error {
+	if len(m.Tags) > 0 && !ValidVersionID(name) {
+		names := make([]string, len(m.Tags))
+		for i, t := range m.Tags {
+			names[i] = t.Name
+		}
+		const most = 10
+		shown := strings.Join(names[:min(len(names), most)], ", ")
+		if len(names) > most {
+			shown += ", …"
+		}
+		return fmt.Errorf("%w %q; the tags are %s", ErrUnknownVersion, name, shown)
+	}
+	return fmt.Errorf("%w %q", ErrUnknownVersion, name)
+}
+
+// Summary describes a version that the manifest lists, as lists of versions show it.
+type Summary struct {
+	VersionRef
+	// Current tells that the version is the manifest's current one.
+	Current bool
+	// Tags are the version's tags, ascending.
+	Tags []string
+	// The other fields of the version, see Version. Parent is "" for a lake's first.
+	Parent, Created, BuiltBy, CanonicalForm, PublicSuffix string
+	Counts                                                Counts
+	// Views name what the version has of its segments (Segment.View).
+	Views []string
+	// Change is Counts less those of the parent. For a lake's first version it is Counts. It is nil
+	// if the manifest no longer lists the parent.
+	Change *Counts
+}
+
+// summaryReads is how many versions Summaries reads at once.
+const summaryReads = 8
+
+// Summaries describes m.Versions[from:to], in this order. It calls read for each of them, then for
+// those of their parents that the manifest lists elsewhere: the parent of the first one, since a
+// version follows the one before it in the list. Read returns what ReadSummary does. It is called
+// concurrently.
+func (m *Manifest) Summaries(
+	ctx context.Context, from, to int, read func(context.Context, VersionRef) (Summary, error),
+) ([]Summary, error) {
+	list, err := readSummaries(ctx, m.Versions[from:to], read)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]Counts{"": {}}
+	for i := range list {
+		counts[list[i].ID] = list[i].Counts
+	}
+	var refs []VersionRef
+	for i := range list {
+		id := list[i].Parent
+		if _, have := counts[id]; have {
+			continue
+		}
+		if ref, err := m.Version(id); err == nil {
+			refs = append(refs, ref)
+			counts[id] = Counts{} // set below
+		}
+	}
+	parents, err := readSummaries(ctx, refs, read)
+	if err != nil {
+		return nil, err
+	}
+	for i := range parents {
+		counts[parents[i].ID] = parents[i].Counts
+	}
+	for i := range list {
+		s := &list[i]
+		s.Current, s.Tags, s.Change = s.ID == m.CurrentVersion, m.TagsOf(s.ID), nil
+		if before, ok := counts[s.Parent]; ok {
+			change := s.Counts.less(before)
+			s.Change = &change
+		}
+	}
+	return list, nil
+}
+
+func readSummaries(
+	ctx context.Context, refs []VersionRef, read func(context.Context, VersionRef) (Summary, error),
+) ([]Summary, error) {
+	list := make([]Summary, len(refs))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(summaryReads)
+	for i, ref := range refs {
+		group.Go(func() (err error) {
+			list[i], err = read(ctx, ref)
+			return err
+		})
+	}
+	return list, group.Wait()
+}
+
+// ReadSummary reads a version that the manifest lists, and describes it without Current,
+// Tags and Change. A version that is missing is a *codec.CorruptError, as a damaged one is.
+func ReadSummary(ctx context.Context, store blob.Store, ref VersionRef) (Summary, error) {
+	v, err := ReadVersion(ctx, store, ref)
+	if errors.Is(err, blob.ErrNotExist) {
+		err = codec.Corrupt(ref.Object, "object", -1, "one that exists", "none")
+	}
+	if err != nil {
+		return Summary{}, err
+	}
+	views := make([]string, len(v.Segments))
+	for i := range v.Segments {
+		views[i] = v.Segments[i].View()
+	}
+	return Summary{
+		Views: views, VersionRef: ref, Parent: v.Parent, Created: v.Created, BuiltBy: v.BuiltBy,
+		CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: v.Counts,
+	}, nil
+}
+
+func (c Counts) less(b Counts) Counts {
+	return Counts{
+		Segments: c.Segments - b.Segments, Datasets: c.Datasets - b.Datasets, Batches: c.Batches - b.Batches,
+		Parts: c.Parts - b.Parts, Rows: c.Rows - b.Rows,
+		PartBytes: c.PartBytes - b.PartBytes, IndexBytes: c.IndexBytes - b.IndexBytes,
+	}
 }

@@ -2,18 +2,18 @@ package catalog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
@@ -143,33 +143,21 @@ func (r *TakedownRef) Check(file string, epoch uint64) error {
 }
 
 func (d *TakedownDocument) check(key string) error {
-	bad := func(section string, want, got any) error { return codec.Corrupt(key, section, -1, want, got) }
-	if d.Format != takedownFormat {
-		return bad("format", takedownFormat, d.Format)
+	c := checker{file: key}
+	c.equal("format", takedownFormat, d.Format)
+	if c.err == nil {
+		c.err = cmp.Or(d.RulePieces.Check(key), d.RecordPieces.Check(key))
 	}
-	for _, ref := range []pieces.Ref{d.RulePieces, d.RecordPieces} {
-		if err := ref.Check(key); err != nil {
-			return err
-		}
-	}
-	if d.RulePieces.Entries > MaxTakedowns {
-		return bad("rule_pieces", fmt.Sprintf("at most %d", MaxTakedowns), d.RulePieces.Entries)
-	}
+	c.that("rule_pieces", d.RulePieces.Entries <= MaxTakedowns, fmt.Sprintf("at most %d", MaxTakedowns), d.RulePieces.Entries)
 	for i, s := range d.Segments {
 		section := "segments[" + strconv.Itoa(i) + "]"
-		if !segmentID.MatchString(s.ID) || i > 0 && d.Segments[i-1].ID >= s.ID {
-			return bad(section, "ascending ids", s.ID)
-		}
-		if (s.Table != nil) != (s.Hidden > 0) {
-			return bad(section, "hidden rows with a deletion table", s.Hidden)
-		}
-		if s.Table != nil {
-			if err := s.Table.CheckDeletion(key, section, s.ID); err != nil {
-				return err
-			}
+		c.that(section, segmentID.MatchString(s.ID) && (i == 0 || d.Segments[i-1].ID < s.ID), "ascending ids", s.ID)
+		c.that(section, (s.Table != nil) == (s.Hidden > 0), "hidden rows with a deletion table", s.Hidden)
+		if s.Table != nil && c.err == nil {
+			c.err = s.Table.CheckDeletion(key, section, s.ID)
 		}
 	}
-	return nil
+	return c.err
 }
 
 // decodeTakedowns decodes and checks the bytes of a document.
@@ -193,7 +181,7 @@ func (d *TakedownDocument) Write(ctx context.Context, store blob.Store) (Takedow
 	}
 	ref := TakedownRef{
 		Object: fmt.Sprintf("%s%012d-%s.json", TakedownDocumentRoot, d.Epoch, lake.Digest(data)),
-		Bytes:  int64(len(data)), XXH64: fmt.Sprintf("%016x", xxhash.Sum64(data)),
+		Bytes:  int64(len(data)), XXH64: xxh64(data),
 	}
 	if err := d.check(ref.Object); err != nil {
 		return TakedownRef{}, fmt.Errorf("encode: %w", err)
@@ -215,39 +203,17 @@ func ReadTakedowns(ctx context.Context, store blob.Store, ref *TakedownRef) (*Ta
 	if err != nil {
 		return nil, err
 	}
-	if got := fmt.Sprintf("%016x", xxhash.Sum64(data)); got != ref.XXH64 || int64(len(data)) != ref.Bytes {
+	if got := xxh64(data); got != ref.XXH64 || int64(len(data)) != ref.Bytes {
 		return nil, codec.Corrupt(ref.Object, "hash", -1, "xxh64 "+ref.XXH64, got)
 	}
 	return decodeTakedowns(data, ref.Object)
 }
 
-// newestEpoch returns the highest epoch of the documents in a store, 0 if there is none. It reads
-// none of them.
-func newestEpoch(ctx context.Context, store blob.Store) (epoch uint64, err error) {
+// takedownKeys returns the keys of the documents in a store, those of the highest epoch first.
+func takedownKeys(ctx context.Context, store blob.Store) (keys []string, err error) {
 	for info, err := range store.List(ctx, TakedownDocumentRoot) {
 		if err != nil {
-			return 0, err
-		}
-		if m := takedownKey.FindStringSubmatch(info.Key); m != nil {
-			n, err := strconv.ParseUint(m[1], 10, 64)
-			if err != nil {
-				return 0, err
-			}
-			epoch = max(epoch, n)
-		}
-	}
-	return epoch, nil
-}
-
-// newestTakedowns returns the reference of the intact document with the highest epoch in a store,
-// nil if there is none, and its epoch. Of several of one epoch it takes the one with the most
-// rules, and then with the most segments: those of commits that lost a race can be in the store. It
-// is for a lake whose manifest is lost. It is better to hide a row too many than to show it.
-func newestTakedowns(ctx context.Context, store blob.Store) (best *TakedownRef, epoch uint64, err error) {
-	var keys []string
-	for info, err := range store.List(ctx, TakedownDocumentRoot) {
-		if err != nil {
-			return nil, 0, err
+			return nil, err
 		}
 		if IsTakedownDocument(info.Key) {
 			keys = append(keys, info.Key)
@@ -255,6 +221,28 @@ func newestTakedowns(ctx context.Context, store blob.Store) (best *TakedownRef, 
 	}
 	slices.Sort(keys)
 	slices.Reverse(keys)
+	return keys, nil
+}
+
+// newestEpoch returns the highest epoch of the documents in a store, 0 if there is none. It reads
+// none of them.
+func newestEpoch(ctx context.Context, store blob.Store) (epoch uint64, err error) {
+	keys, err := takedownKeys(ctx, store)
+	if err != nil || len(keys) == 0 {
+		return 0, err
+	}
+	return strconv.ParseUint(takedownKey.FindStringSubmatch(keys[0])[1], 10, 64)
+}
+
+// newestTakedowns returns the reference of the intact document with the highest epoch in a store,
+// nil if there is none, and its epoch. Of several of one epoch it takes the one with the most
+// rules, and then with the most segments: those of commits that lost a race can be in the store. It
+// is for a lake whose manifest is lost. It is better to hide a row too many than to show it.
+func newestTakedowns(ctx context.Context, store blob.Store) (best *TakedownRef, epoch uint64, err error) {
+	keys, err := takedownKeys(ctx, store)
+	if err != nil {
+		return nil, 0, err
+	}
 	var have *TakedownDocument
 	for _, key := range keys {
 		data, _, err := store.Get(ctx, key)
@@ -265,23 +253,21 @@ func newestTakedowns(ctx context.Context, store blob.Store) (best *TakedownRef, 
 			return nil, 0, err
 		}
 		d, err := decodeTakedowns(data, key)
-		if codec.IsUnsealed(err) {
-			continue
-		}
-		if err != nil {
+		switch {
+		case codec.IsUnsealed(err):
+		case err != nil:
 			return nil, 0, err
-		}
-		if have != nil && d.Epoch < have.Epoch {
-			break
-		}
-		if have == nil || d.RulePieces.Entries > have.RulePieces.Entries ||
-			d.RulePieces.Entries == have.RulePieces.Entries && len(d.Segments) > len(have.Segments) {
-			have = d
-			best = &TakedownRef{Object: key, Bytes: int64(len(data)), XXH64: fmt.Sprintf("%016x", xxhash.Sum64(data))}
-			epoch = d.Epoch
+		case have != nil && d.Epoch < have.Epoch:
+			return best, have.Epoch, nil
+		case have == nil || d.RulePieces.Entries > have.RulePieces.Entries ||
+			d.RulePieces.Entries == have.RulePieces.Entries && len(d.Segments) > len(have.Segments):
+			have, best = d, &TakedownRef{Object: key, Bytes: int64(len(data)), XXH64: xxh64(data)}
 		}
 	}
-	return best, epoch, nil
+	if have == nil {
+		return nil, 0, nil
+	}
+	return best, have.Epoch, nil
 }
 
 // Find returns the segment with an id, if the rules were applied to it.
@@ -314,19 +300,21 @@ func ruleKey(r *Takedown) []byte {
 	return append(append([]byte(host), 0), r.ID...)
 }
 
+// rules and records return the maps of the document.
+func (d *TakedownDocument) rules(store blob.Store) *pieces.Map {
+	return pieces.Open(store, TakedownPiecesRoot, d.RulePieces)
+}
+
+func (d *TakedownDocument) records(store blob.Store) *pieces.Map {
+	return pieces.Open(store, TakedownPiecesRoot, d.RecordPieces)
+}
+
 // Rules reads all rules in force.
 func (d *TakedownDocument) Rules(ctx context.Context, store blob.Store) (*Takedowns, error) {
 	rules := NewTakedowns()
-	for e, err := range pieces.Open(store, TakedownPiecesRoot, d.RulePieces).All(ctx) {
+	for r, err := range entries(ctx, d.rules(store), nil, nil, decodeRule) {
 		if err != nil {
 			return nil, err
-		}
-		var r Takedown
-		if err := decodeJSON(e.Value, &r); err != nil {
-			return nil, codec.Corrupt(TakedownDocumentRoot, "rule "+strconv.Quote(string(e.Key)), -1, "a rule", err)
-		}
-		if err := r.check(); err != nil || !bytes.Equal(ruleKey(&r), e.Key) {
-			return nil, codec.Corrupt(TakedownDocumentRoot, "rule "+strconv.Quote(string(e.Key)), -1, "a rule with this key", err)
 		}
 		rules.add(r)
 	}
@@ -335,41 +323,42 @@ func (d *TakedownDocument) Rules(ctx context.Context, store blob.Store) (*Takedo
 
 // Records yields the records of all rules by id, which is by date.
 func (d *TakedownDocument) Records(ctx context.Context, store blob.Store) iter.Seq2[TakedownRecord, error] {
-	return func(yield func(TakedownRecord, error) bool) {
-		for e, err := range pieces.Open(store, TakedownPiecesRoot, d.RecordPieces).All(ctx) {
-			var r TakedownRecord
-			if err == nil {
-				r, err = decodeRecord(e)
-			}
-			if !yield(r, err) || err != nil {
-				return
-			}
-		}
-	}
+	return entries(ctx, d.records(store), nil, nil, decodeRecord)
 }
 
 // Record returns the record of a rule.
-func (d *TakedownDocument) Record(ctx context.Context, store blob.Store, id string) (TakedownRecord, bool, error) {
-	value, ok, err := pieces.Open(store, TakedownPiecesRoot, d.RecordPieces).Get(ctx, []byte(id))
-	if !ok || err != nil {
-		return TakedownRecord{}, false, err
+func (d *TakedownDocument) Record(ctx context.Context, store blob.Store, id string) (r TakedownRecord, ok bool, err error) {
+	found, err := find(ctx, d.records(store), [][]byte{[]byte(id)}, decodeRecord)
+	if len(found) == 0 {
+		return r, false, err
 	}
-	r, err := decodeRecord(pieces.Entry{Key: []byte(id), Value: value})
-	return r, err == nil, err
+	return found[0], true, nil
 }
 
-func decodeRecord(e pieces.Entry) (TakedownRecord, error) {
-	var r TakedownRecord
-	if err := decodeJSON(e.Value, &r); err != nil || r.ID != string(e.Key) {
-		return r, codec.Corrupt(TakedownDocumentRoot, "record "+strconv.Quote(string(e.Key)), -1, "a record with this id", err)
+func decodeRule(e pieces.Entry) (r Takedown, err error) {
+	want := "a rule"
+	if err = decodeJSON(e.Value, &r); err == nil {
+		want = "a rule with this key"
+		err = r.check()
 	}
-	return r, nil
+	if err != nil || !bytes.Equal(ruleKey(&r), e.Key) {
+		err = codec.Corrupt(TakedownDocumentRoot, "rule "+strconv.Quote(string(e.Key)), -1, want, err)
+	}
+	return r, err
+}
+
+func decodeRecord(e pieces.Entry) (r TakedownRecord, err error) {
+	if err = decodeJSON(e.Value, &r); err != nil || r.ID != string(e.Key) {
+		err = codec.Corrupt(TakedownDocumentRoot, "record "+strconv.Quote(string(e.Key)), -1, "a record with this id", err)
+	}
+	return r, err
 }
 
 // Edit returns the document with one rule more, or less, and with a record: of the next epoch and
 // without segments. It writes pieces.
-func (d *TakedownDocument) Edit(ctx context.Context, store blob.Store, add, remove *Takedown, rec TakedownRecord) (*TakedownDocument, error) {
-	next := &TakedownDocument{Format: takedownFormat, Epoch: d.Epoch + 1}
+func (d *TakedownDocument) Edit(
+	ctx context.Context, store blob.Store, add, remove *Takedown, rec TakedownRecord,
+) (*TakedownDocument, error) {
 	var edits []pieces.Edit
 	if add != nil {
 		if err := add.check(); err != nil {
@@ -384,7 +373,7 @@ func (d *TakedownDocument) Edit(ctx context.Context, store blob.Store, add, remo
 	if remove != nil {
 		edits = append(edits, pieces.Edit{Entry: pieces.Entry{Key: ruleKey(remove)}, Delete: true})
 	}
-	rules, err := pieces.Open(store, TakedownPiecesRoot, d.RulePieces).Apply(ctx, edits)
+	rules, err := d.rules(store).Apply(ctx, edits)
 	if err != nil {
 		return nil, err
 	}
@@ -392,24 +381,22 @@ func (d *TakedownDocument) Edit(ctx context.Context, store blob.Store, add, remo
 	if err != nil {
 		return nil, err
 	}
-	records, err := pieces.Open(store, TakedownPiecesRoot, d.RecordPieces).Apply(ctx,
-		[]pieces.Edit{{Entry: pieces.Entry{Key: []byte(rec.ID), Value: value}}})
+	records, err := d.records(store).Apply(ctx, []pieces.Edit{{Entry: pieces.Entry{Key: []byte(rec.ID), Value: value}}})
 	if err != nil {
 		return nil, err
 	}
-	next.RulePieces, next.RecordPieces = rules.Ref(), records.Ref()
-	return next, nil
+	return &TakedownDocument{
+		Format: takedownFormat, Epoch: d.Epoch + 1, RulePieces: rules.Ref(), RecordPieces: records.Ref(),
+	}, nil
 }
 
 // Objects yields the keys of all objects that the document refers to: pieces and deletion tables.
 // An error is the last thing that it yields.
 func (d *TakedownDocument) Objects(ctx context.Context, store blob.Store) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		for _, ref := range []pieces.Ref{d.RulePieces, d.RecordPieces} {
-			for key, err := range pieces.Open(store, TakedownPiecesRoot, ref).Names(ctx) {
-				if !yield(key, err) || err != nil {
-					return
-				}
+		for key, err := range names(ctx, d.rules(store), d.records(store)) {
+			if !yield(key, err) || err != nil {
+				return
 			}
 		}
 		for _, s := range d.Segments {
@@ -424,4 +411,64 @@ func decodeJSON(data []byte, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	return dec.Decode(v)
+}
+
+// RestoreTakedowns returns a document of all rules and records that intact pieces in a store have,
+// but for the rules that were lifted, and without segments. It is for a lake whose document is
+// lost, or a piece of it. Rules of changes that were never finished are among them: it is better to
+// hide a row too many than to show it. If a rule in force is lost, which its record shows, the
+// error is a *codec.CorruptError.
+func RestoreTakedowns(ctx context.Context, store blob.Store, epoch uint64) (*TakedownDocument, error) {
+	rules, records := map[string]Takedown{}, map[string]TakedownRecord{}
+	for e, err := range pieces.Leaves(ctx, store, TakedownPiecesRoot) {
+		if err != nil {
+			return nil, err
+		}
+		if r, err := decodeRule(e); err == nil {
+			rules[r.ID] = r
+		} else if rec, err := decodeRecord(e); err == nil && (records[rec.ID].ID == "" || rec.Lifted != nil) {
+			records[rec.ID] = rec
+		}
+	}
+	if len(rules)+len(records) == 0 {
+		return nil, codec.Corrupt(TakedownPiecesRoot, "pieces", -1, "intact ones", "none")
+	}
+	ruleEntries, recordEntries := map[string]any{}, map[string]any{}
+	for id, r := range rules {
+		rec, ok := records[id]
+		if !ok {
+			rec = NewTakedownRecord(&r, epoch, nil, nil)
+			records[id] = rec
+		}
+		if rec.Lifted == nil {
+			ruleEntries[string(ruleKey(&r))] = r
+		}
+	}
+	for id, rec := range records {
+		if _, ok := rules[id]; !ok && rec.Lifted == nil {
+			return nil, codec.Corrupt(TakedownPiecesRoot, "rule "+id, -1, "one in an intact piece, since it has a record", "none")
+		}
+		recordEntries[id] = rec
+	}
+	inForce, err := pieces.Build(ctx, store, TakedownPiecesRoot, sortedJSON(ruleEntries))
+	if err != nil {
+		return nil, err
+	}
+	ever, err := pieces.Build(ctx, store, TakedownPiecesRoot, sortedJSON(recordEntries))
+	if err != nil {
+		return nil, err
+	}
+	return &TakedownDocument{Format: takedownFormat, Epoch: epoch, RulePieces: inForce.Ref(), RecordPieces: ever.Ref()}, nil
+}
+
+// sortedJSON yields values as JSON in the order of their keys.
+func sortedJSON(values map[string]any) iter.Seq2[pieces.Entry, error] {
+	return func(yield func(pieces.Entry, error) bool) {
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			value, err := json.Marshal(values[key])
+			if !yield(pieces.Entry{Key: []byte(key), Value: value}, err) {
+				return
+			}
+		}
+	}
 }

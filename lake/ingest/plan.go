@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
-
 	"github.com/urlake/urlake/lake/raw"
 	"github.com/urlake/urlake/lake/raw/reader"
 	"github.com/urlake/urlake/lake/seekable"

@@ -6,9 +6,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"iter"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 )
@@ -86,21 +90,14 @@ func (d *sweepDocument) check() error {
 // readSweep returns the document of the last sweep. If there is none, or it is damaged, ok is
 // false, and the ETag is that of the damaged one, "" for none.
 func readSweep(ctx context.Context, store blob.Store) (d sweepDocument, etag string, ok bool, err error) {
-	data, info, err := store.Get(ctx, SweepKey)
-	if errors.Is(err, blob.ErrNotExist) {
-		return d, "", false, nil
-	}
-	if err != nil {
-		return d, "", false, err
-	}
-	err = codec.Unseal(data, SweepKey, sweepFormat, &d)
-	if err == nil {
+	etag, err = lake.LoadSealed(ctx, store, SweepKey, sweepFormat, &d)
+	if err == nil && etag != "" {
 		err = d.check()
 	}
 	if codec.IsUnsealed(err) {
-		return sweepDocument{}, info.ETag, false, nil
+		return sweepDocument{}, etag, false, nil
 	}
-	return d, info.ETag, err == nil, err
+	return d, etag, err == nil && etag != "", err
 }
 
 // putSweep writes a document on the condition that the one with that ETag is still there, none for
@@ -111,11 +108,7 @@ func putSweep(ctx context.Context, store blob.Store, d sweepDocument, etag strin
 	if err != nil {
 		return "", err
 	}
-	cond := blob.Condition{IfMatch: etag}
-	if etag == "" {
-		cond = blob.Condition{IfAbsent: true}
-	}
-	info, err := store.Put(ctx, SweepKey, data, cond)
+	info, err := store.Put(ctx, SweepKey, data, blob.Condition{IfMatch: etag, IfAbsent: etag == ""})
 	if err == nil {
 		return info.ETag, nil
 	}
@@ -124,6 +117,16 @@ func putSweep(ctx context.Context, store blob.Store, d sweepDocument, etag strin
 		return etag, nil
 	}
 	return "", err
+}
+
+// pause waits for a time, or until ctx ends, which is an error.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // damagedSweep is the error about a document whose number is not known.
@@ -177,7 +180,7 @@ func AwaitSweep(ctx context.Context, store blob.Store, epoch uint64) error {
 		return nil
 	}
 	began := time.Now()
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for wait := firstPause; ; wait = min(2*wait, lastPause) {
 		d, etag, ok, err := readSweep(ctx, store)
 		if err != nil {
 			return fmt.Errorf("wait for garbage collection: %w", err)
@@ -198,10 +201,8 @@ func AwaitSweep(ctx context.Context, store blob.Store, epoch uint64) error {
 		if time.Since(began) > maxAwait {
 			return fmt.Errorf("%w; if its process has died, others go on after %v", ErrSweepOpen, left.Round(time.Second))
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for garbage collection: %w", context.Cause(ctx))
-		case <-time.After(min(pause, d.timeout()/renewPart)):
+		if err := pause(ctx, min(wait, d.timeout()/renewPart)); err != nil {
+			return fmt.Errorf("wait for garbage collection: %w", err)
 		}
 	}
 }
@@ -300,10 +301,8 @@ func BeginSweep(ctx context.Context, store blob.Store, timeout time.Duration) (*
 		release, held, known, err := blob.TryHold(store, lockName)
 		if err == nil && known && !held { // somebody else begins, or looks
 			if tries < 100 {
-				select {
-				case <-ctx.Done():
-					return nil, context.Cause(ctx)
-				case <-time.After(firstPause):
+				if err := pause(ctx, firstPause); err != nil {
+					return nil, err
 				}
 				continue
 			}
@@ -428,4 +427,108 @@ func (s *Sweep) replace(ctx context.Context, next sweepDocument, etag string) (s
 		etag = found
 	}
 	return "", fmt.Errorf("%w: earlier renewals arrived again and again", blob.ErrPrecondition)
+}
+
+const (
+	// listFormat is the format version of lists.
+	listFormat = 1
+	listRoot   = TrashRoot + "lists/"
+	timeLayout = "20060102T150405.000Z"
+
+	// maxListed is the most objects of a list. A sweep may end after each.
+	maxListed = 10_000
+)
+
+// TrashObject is an object that nothing referred to when its list was written.
+type TrashObject struct {
+	Key   string `json:"key"`
+	Bytes int64  `json:"bytes"`
+}
+
+// TrashList is a list of objects that nothing referred to when it was written. They are deleted
+// when the time of grace has passed and still nothing refers to them.
+type TrashList struct {
+	Format int `json:"format"`
+	// Created is the time by the clock of the collection: UTC, in milliseconds.
+	Created time.Time `json:"created"`
+	// Objects are in the order in which they are deleted: what refers to another object comes
+	// before that.
+	Objects []TrashObject `json:"objects"`
+}
+
+// TrashRef names a list in the store.
+type TrashRef struct {
+	Key     string
+	Created time.Time
+}
+
+var listKey = regexp.MustCompile(`^` + listRoot + `([0-9]{8}T[0-9]{6}\.[0-9]{3}Z)-[0-9]{6}-[0-9a-f]{32}\.json$`)
+
+// WriteTrash writes the lists of objects, whose time is now. What a collection that died has listed
+// is listed again by the next, which does no harm.
+func WriteTrash(ctx context.Context, store blob.Store, now time.Time, objects iter.Seq2[TrashObject, error]) (lists int, err error) {
+	l := TrashList{Format: listFormat, Created: now.UTC().Truncate(time.Millisecond)}
+	flush := func() error {
+		data, err := codec.Seal(&l)
+		if err != nil {
+			return err
+		}
+		key := fmt.Sprintf("%s%s-%06d-%s.json", listRoot, l.Created.Format(timeLayout), lists, lake.Digest(data))
+		_, err = store.Put(ctx, key, data, blob.Condition{})
+		lists++
+		l.Objects = l.Objects[:0]
+		return err
+	}
+	for o, err := range objects {
+		if err != nil {
+			return lists, err
+		}
+		if l.Objects = append(l.Objects, o); len(l.Objects) == maxListed {
+			if err := flush(); err != nil {
+				return lists, err
+			}
+		}
+	}
+	if len(l.Objects) == 0 {
+		return lists, nil
+	}
+	return lists, flush()
+}
+
+// TrashLists returns the lists of a lake, the oldest first.
+func TrashLists(ctx context.Context, store blob.Store) ([]TrashRef, error) {
+	var all []TrashRef
+	for info, err := range store.List(ctx, listRoot) {
+		if err != nil {
+			return nil, err
+		}
+		m := listKey.FindStringSubmatch(info.Key)
+		if m == nil {
+			continue
+		}
+		created, err := time.Parse(timeLayout, m[1])
+		if err != nil {
+			continue
+		}
+		all = append(all, TrashRef{Key: info.Key, Created: created})
+	}
+	return all, nil
+}
+
+// Read reads a list.
+func (r TrashRef) Read(ctx context.Context, store blob.Store) (*TrashList, error) {
+	data, _, err := store.Get(ctx, r.Key)
+	if err != nil {
+		return nil, err
+	}
+	var l TrashList
+	switch err := codec.Unseal(data, r.Key, listFormat, &l); {
+	case err != nil:
+		return nil, err
+	case l.Format != listFormat:
+		return nil, codec.Corrupt(r.Key, "format", -1, listFormat, l.Format)
+	case !l.Created.Equal(r.Created) || !strings.Contains(r.Key, lake.Digest(data)):
+		return nil, codec.Corrupt(r.Key, "name", -1, "that of its content", l.Created)
+	}
+	return &l, nil
 }

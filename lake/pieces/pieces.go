@@ -29,7 +29,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
+	"sort"
 	"sync"
 
 	"github.com/zeebo/xxh3"
@@ -74,7 +76,7 @@ type Ref struct {
 }
 
 // Map is the content that a Ref names. It is safe for concurrent use, and its bytes may not be
-// changed by callers.
+// changed by callers. A nil Map can be read and is empty.
 type Map struct {
 	store  blob.Store
 	folder string
@@ -98,11 +100,18 @@ func Open(store blob.Store, folder string, ref Ref) *Map {
 // Key is the object of the piece with that name in a folder.
 func Key(folder, name string) string { return folder + name[:2] + "/" + name }
 
+func (m *Map) key(c child) string { return Key(m.folder, c.name) }
+
 // Ref returns what names the map.
 func (m *Map) Ref() Ref { return m.ref }
 
 // Len is the number of entries.
-func (m *Map) Len() int64 { return m.ref.Entries }
+func (m *Map) Len() int64 {
+	if m == nil {
+		return 0
+	}
+	return m.ref.Entries
+}
 
 // Check returns a *codec.CorruptError, which names file, if ref cannot name a map.
 func (r Ref) Check(file string) error {
@@ -112,15 +121,6 @@ func (r Ref) Check(file string) error {
 		return nil
 	}
 	return codec.Corrupt(file, "reference to pieces", -1, "a digest, a level and a number of entries", fmt.Sprintf("%+v", r))
-}
-
-// Get returns the value of a key.
-func (m *Map) Get(ctx context.Context, key []byte) (value []byte, ok bool, err error) {
-	found, err := m.GetMany(ctx, [][]byte{key})
-	if err != nil || found[0] == nil {
-		return nil, false, err
-	}
-	return found[0].Value, true, nil
 }
 
 // GetMany returns the entry of each key, nil for a key that is not in the map. It reads each piece
@@ -134,7 +134,7 @@ func (m *Map) GetMany(ctx context.Context, keys [][]byte) ([]*Entry, error) {
 		slices.SortFunc(order, func(a, b int) int { return bytes.Compare(keys[a], keys[b]) })
 	}
 	found := make([]*Entry, len(keys))
-	if m.ref.Root == "" {
+	if m.Len() == 0 {
 		return found, nil
 	}
 	return found, m.find(ctx, m.root(), keys, order, found)
@@ -210,9 +210,7 @@ func (m *Map) All(ctx context.Context) iter.Seq2[Entry, error] { return m.Range(
 // error ends it.
 func (m *Map) Pieces(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if m.ref.Root != "" {
-			m.pieces(ctx, []child{m.root()}, true, yield)
-		}
+		m.walk(ctx, walk{do: func(c child, _ *piece, err error) bool { return yield(m.key(c), err) }})
 	}
 }
 
@@ -220,77 +218,32 @@ func (m *Map) Pieces(ctx context.Context) iter.Seq2[string, error] {
 // of a damaged piece, is the last thing that it yields.
 func (m *Map) Names(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		if m.ref.Root != "" {
-			m.pieces(ctx, []child{m.root()}, false, func(key string, err error) bool {
-				return yield(key, err) && err == nil
-			})
-		}
+		m.walk(ctx, walk{unread: true, do: func(c child, _ *piece, err error) bool {
+			return yield(m.key(c), err) && err == nil
+		}})
 	}
-}
-
-func (m *Map) pieces(ctx context.Context, at []child, leaves bool, yield func(string, error) bool) bool {
-	for some := range slices.Chunk(at, atOnce) {
-		read := make([]*piece, len(some))
-		failed := make([]error, len(some))
-		group, groupCtx := errgroup.WithContext(ctx)
-		for i, c := range some {
-			if c.level == 0 && !leaves {
-				continue
-			}
-			group.Go(func() error {
-				read[i], failed[i] = m.read(groupCtx, c)
-				if errors.Is(failed[i], codec.ErrCorrupt) {
-					return nil
-				}
-				return failed[i]
-			})
-		}
-		if err := group.Wait(); err != nil {
-			yield("", err)
-			return false
-		}
-		for i, c := range some {
-			if !yield(Key(m.folder, c.name), failed[i]) {
-				return false
-			}
-			if failed[i] == nil && c.level > 0 && !m.pieces(ctx, read[i].children, leaves, yield) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // Sound yields the entries of all pieces that can be read, in order. Damaged is called with the key
 // of every piece that is missing or damaged, below which nothing is known. Another error ends it.
 func (m *Map) Sound(ctx context.Context, damaged func(key string)) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
-		if m.ref.Root != "" {
-			m.sound(ctx, m.root(), damaged, yield)
-		}
-	}
-}
-
-func (m *Map) sound(ctx context.Context, at child, damaged func(key string), yield func(Entry, error) bool) bool {
-	p, err := m.read(ctx, at)
-	switch {
-	case errors.Is(err, codec.ErrCorrupt):
-		damaged(Key(m.folder, at.name))
-		return true
-	case err != nil:
-		yield(Entry{}, err)
-		return false
-	}
-	for i := range p.entries {
-		if at.level > 0 {
-			if !m.sound(ctx, p.children[i], damaged, yield) {
-				return false
+		m.walk(ctx, walk{do: func(c child, p *piece, err error) bool {
+			switch {
+			case errors.Is(err, codec.ErrCorrupt):
+				damaged(m.key(c))
+			case err != nil:
+				return yield(Entry{}, err)
+			case c.level == 0:
+				for _, e := range p.entries {
+					if !yield(e, nil) {
+						return false
+					}
+				}
 			}
-		} else if !yield(p.entries[i], nil) {
-			return false
-		}
+			return true
+		}})
 	}
-	return true
 }
 
 // Leaves yields the entries of all intact leaves below a folder, leaf by leaf, also of those that
@@ -325,41 +278,64 @@ func Leaves(ctx context.Context, store blob.Store, folder string) iter.Seq2[Entr
 // level yields the pieces of a level in order, from the first whose last key is not before from.
 func (m *Map) level(ctx context.Context, level int, from []byte) iter.Seq2[*piece, error] {
 	return func(yield func(*piece, error) bool) {
-		if m.ref.Root != "" && level <= m.ref.Level {
-			m.walk(ctx, []child{m.root()}, level, from, yield)
-		}
+		m.walk(ctx, walk{lowest: level, from: from, do: func(c child, p *piece, err error) bool {
+			if err == nil && c.level > level {
+				return true
+			}
+			return yield(p, err) && err == nil
+		}})
 	}
 }
 
-// walk yields the pieces of a level below some pieces, which are of one level. It reads a few ahead
-// at first and then more, so that a search in a range costs little and a scan is fast.
-func (m *Map) walk(
-	ctx context.Context, at []child, level int, from []byte, yield func(*piece, error) bool,
-) bool {
+// walk says which pieces a walk visits: those of the level lowest and above, from the first whose
+// last key is not before from. A piece comes before those below it.
+type walk struct {
+	lowest int
+	unread bool // leaves are visited without being read
+	from   []byte
+	// do is called with each piece and why it could not be read. An error that is not about damage
+	// ends the walk, as does false.
+	do func(c child, p *piece, err error) bool
+}
+
+func (m *Map) walk(ctx context.Context, w walk) {
+	if m.Len() > 0 {
+		m.visit(ctx, []child{m.root()}, &w)
+	}
+}
+
+// visit visits some pieces of one level and those below. It reads a few ahead at first and then
+// more, so that a search in a range costs little and a scan is fast.
+func (m *Map) visit(ctx context.Context, at []child, w *walk) bool {
 	for ahead := 1; len(at) > 0; ahead = min(2*ahead, atOnce) {
 		some := at[:min(ahead, len(at))]
 		at = at[len(some):]
-		read := make([]*piece, len(some))
+		read, failed := make([]*piece, len(some)), make([]error, len(some))
 		group, groupCtx := errgroup.WithContext(ctx)
 		for i, c := range some {
-			group.Go(func() (err error) {
-				read[i], err = m.read(groupCtx, c)
-				return err
+			if c.level == 0 && w.unread {
+				continue
+			}
+			group.Go(func() error {
+				if read[i], failed[i] = m.read(groupCtx, c); errors.Is(failed[i], codec.ErrCorrupt) {
+					return nil
+				}
+				return failed[i]
 			})
 		}
 		if err := group.Wait(); err != nil {
-			yield(nil, err)
+			w.do(some[0], nil, err)
 			return false
 		}
 		for i, c := range some {
-			if c.level == level {
-				if !yield(read[i], nil) {
-					return false
-				}
+			if !w.do(c, read[i], failed[i]) {
+				return false
+			}
+			if failed[i] != nil || c.level <= w.lowest {
 				continue
 			}
-			below := read[i].children[min(read[i].search(from), len(read[i].children)):]
-			if !m.walk(ctx, below, level, from, yield) {
+			p := read[i]
+			if !m.visit(ctx, p.children[min(p.search(w.from), len(p.children)):], w) {
 				return false
 			}
 		}
@@ -381,7 +357,7 @@ func (m *Map) read(ctx context.Context, c child) (*piece, error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	key := Key(m.folder, c.name)
+	key := m.key(c)
 	data, _, err := m.store.Get(ctx, key)
 	if errors.Is(err, blob.ErrNotExist) {
 		return nil, codec.Corrupt(key, "object", -1, "one that exists, since a map names it", "none")
@@ -428,4 +404,418 @@ func (m *Map) keep(name string, p *piece) {
 func digest(data []byte) string {
 	h := xxh3.Hash128(data).Bytes()
 	return hex.EncodeToString(h[:])
+}
+
+// A piece, integers as varints unless stated otherwise:
+//
+//	magic "UPCE", version u32 LE, level u8
+//	entries: bytes of the key shared with the key before, length and bytes of the rest;
+//	  in a leaf: length and bytes of the value
+//	  otherwise: digest of the piece below (16 bytes), number of entries in it and below
+//
+// A piece that is not a leaf holds the last key of each piece below it.
+const (
+	pieceMagic   = "UPCE"
+	pieceVersion = 1
+	digestBytes  = 16
+)
+
+// A piece ends after a key whose hash says so, one in 128, but holds at least minEntries, and at
+// most maxEntries and some targetBytes: what one change writes stays small.
+const (
+	endMask     = 1<<7 - 1
+	minEntries  = 32
+	maxEntries  = 1 << 9
+	targetBytes = 24 << 10
+	// usualBytes is what most pieces take.
+	usualBytes = 4 << 10
+)
+
+// piece is a decoded piece. Entries of a piece that is not a leaf have no values, but children.
+type piece struct {
+	name     string
+	entries  []Entry
+	children []child
+	total    int64 // entries in the leaves below
+	bytes    int   // memory
+}
+
+// search returns the index of the first entry whose key is not before key.
+func (p *piece) search(key []byte) int {
+	return sort.Search(len(p.entries), func(i int) bool { return bytes.Compare(p.entries[i].Key, key) >= 0 })
+}
+
+func (p *piece) lastKey() []byte { return p.entries[len(p.entries)-1].Key }
+
+// decode reads a piece.
+func decode(data []byte, file string, level int) (*piece, error) {
+	d := codec.NewDecoder(data, file, "piece")
+	d.Magic(pieceMagic, pieceVersion)
+	if got := d.U8(); d.Err() == nil && int(got) != level {
+		d.Fail(fmt.Sprintf("level %d", level), got)
+	}
+	p := &piece{bytes: len(data)}
+	keys := make([]byte, 0, 2*len(data)) // all of them
+	var last []byte
+	for d.Err() == nil && d.Len() > 0 {
+		shared := d.Uint(uint64(len(last)))
+		rest := d.Bytes(int(d.Uint(MaxKey - shared)))
+		if d.Err() != nil {
+			break
+		}
+		from := len(keys)
+		keys = append(append(keys, last[:shared]...), rest...)
+		key := keys[from:len(keys):len(keys)]
+		if bytes.Compare(key, last) <= 0 {
+			d.Fail("keys in ascending order", fmt.Sprintf("%q after %q", key, last))
+			break
+		}
+		e := Entry{Key: key}
+		if level == 0 {
+			e.Value = d.Bytes(int(d.Uint(MaxValue)))
+			p.total++
+		} else {
+			c := child{last: key, name: hex.EncodeToString(d.Bytes(digestBytes)), level: level - 1}
+			c.entries = int64(d.Uint(math.MaxInt64 - uint64(p.total)))
+			p.total += c.entries
+			p.children = append(p.children, c)
+		}
+		p.entries = append(p.entries, e)
+		p.bytes += len(key) + entryMemory
+		last = key
+	}
+	if d.Err() == nil && len(p.entries) == 0 {
+		d.Fail("an entry", "none")
+	}
+	return p, d.Close()
+}
+
+// entryMemory is about what an entry takes besides its bytes.
+const entryMemory = 96
+
+// cutter divides the entries of one level into pieces.
+type cutter struct {
+	level int
+	buf   []byte
+	last  []byte
+	n     int
+	total int64
+	done  []encoded
+}
+
+// encoded is a piece to be written.
+type encoded struct {
+	child
+	data []byte
+}
+
+// add appends an entry: of a leaf, or the piece below that c is.
+func (w *cutter) add(e Entry, c child) {
+	if w.n == 0 {
+		w.buf = append(codec.AppendMagic(make([]byte, 0, usualBytes), pieceMagic, pieceVersion), byte(w.level))
+		w.last = nil
+	}
+	shared := codec.CommonPrefix(w.last, e.Key)
+	w.buf = codec.AppendUvarint(w.buf, uint64(shared))
+	w.buf = codec.AppendUvarint(w.buf, uint64(len(e.Key)-shared))
+	w.buf = append(w.buf, e.Key[shared:]...)
+	if w.level == 0 {
+		w.buf = codec.AppendUvarint(w.buf, uint64(len(e.Value)))
+		w.buf = append(w.buf, e.Value...)
+		w.total++
+	} else {
+		name, _ := hex.DecodeString(c.name) // decode and digest made it
+		w.buf = append(w.buf, name...)
+		w.buf = codec.AppendUvarint(w.buf, uint64(c.entries))
+		w.total += c.entries
+	}
+	w.last = e.Key
+	w.n++
+	ends := w.n >= minEntries && xxh3.HashSeed(e.Key, uint64(w.level))&endMask == 0
+	if ends || w.n == maxEntries || w.n > 1 && len(w.buf) >= targetBytes {
+		w.cut()
+	}
+}
+
+// cut ends the piece.
+func (w *cutter) cut() {
+	if w.n == 0 {
+		return
+	}
+	c := child{last: bytes.Clone(w.last), name: digest(w.buf), level: w.level, entries: w.total}
+	w.done = append(w.done, encoded{c, w.buf})
+	w.buf, w.n, w.total = nil, 0, 0
+}
+
+// ErrOrder is the error of Build for keys that do not ascend.
+var ErrOrder = errors.New("keys do not ascend")
+
+// writeAtOnce is how many pieces Build holds until it writes them.
+const writeAtOnce = 64
+
+// Build writes a map of the entries of seq, whose keys ascend, below folder, which ends with a
+// slash. An error that seq yields is returned. Memory does not grow with the number of entries but
+// for the keys of its pieces.
+func Build(ctx context.Context, store blob.Store, folder string, seq iter.Seq2[Entry, error]) (*Map, error) {
+	m := Open(store, folder, Ref{})
+	w := cutter{}
+	var last []byte
+	var level []child
+	flush := func() error {
+		for _, e := range w.done {
+			level = append(level, e.child)
+		}
+		err := m.put(ctx, w.done)
+		w.done = w.done[:0]
+		return err
+	}
+	for e, err := range seq {
+		if err == nil {
+			err = check(e)
+		}
+		if err == nil && last != nil && bytes.Compare(e.Key, last) <= 0 {
+			err = fmt.Errorf("%w: %q after %q", ErrOrder, e.Key, last)
+		}
+		if err != nil {
+			return nil, err
+		}
+		last = append(last[:0], e.Key...)
+		w.add(Entry{bytes.Clone(e.Key), e.Value}, child{})
+		if len(w.done) >= writeAtOnce {
+			if err := flush(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	w.cut()
+	if err := flush(); err != nil {
+		return nil, err
+	}
+	err := m.raise(ctx, level)
+	return m, err
+}
+
+// check returns an error if an entry cannot be in a map.
+func check(e Entry) error {
+	if len(e.Key) == 0 || len(e.Key) > MaxKey || len(e.Value) > MaxValue {
+		return fmt.Errorf("map entry %q with a value of %d bytes: want a key of 1 to %d bytes, and at most %d",
+			e.Key, len(e.Value), MaxKey, MaxValue)
+	}
+	return nil
+}
+
+// raise writes the pieces above those of a level until there is one, and makes it the root.
+func (m *Map) raise(ctx context.Context, level []child) error {
+	for len(level) > 1 {
+		w := cutter{level: level[0].level + 1}
+		for _, c := range level {
+			w.add(Entry{Key: c.last}, c)
+		}
+		w.cut()
+		if err := m.put(ctx, w.done); err != nil {
+			return err
+		}
+		level = level[:0:0]
+		for _, e := range w.done {
+			level = append(level, e.child)
+		}
+	}
+	m.ref = Ref{}
+	if len(level) == 1 {
+		m.ref = Ref{Root: level[0].name, Level: level[0].level, Entries: level[0].entries}
+	}
+	return nil
+}
+
+// put writes pieces.
+func (m *Map) put(ctx context.Context, all []encoded) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, e := range all {
+		group.Go(func() error {
+			// Without a condition, so that a retry, or another writer of the same piece, succeeds.
+			_, err := m.store.Put(ctx, m.key(e.child), e.data, blob.Condition{})
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// change sets or removes an entry of a level. In a leaf that is a key and its value, on other
+// levels the reference to a piece, by its last key.
+type change struct {
+	Entry
+	child  *child // nil in a leaf
+	remove bool
+}
+
+// Apply writes the map that edits make of m, which stays as it is. Of several edits of one key the
+// last holds; removing a key that is not there changes nothing. Only pieces that m has not are
+// written. Edits that change nothing return a map with m's Ref.
+func (m *Map) Apply(ctx context.Context, edits []Edit) (*Map, error) {
+	changes, keys, err := prepare(edits)
+	if err != nil {
+		return nil, err
+	}
+	if m.ref.Root == "" {
+		return Build(ctx, m.store, m.folder, func(yield func(Entry, error) bool) {
+			for _, c := range changes {
+				if !c.remove && !yield(c.Entry, nil) {
+					return
+				}
+			}
+		})
+	}
+	next := Open(m.store, m.folder, m.ref)
+	if _, err := m.GetMany(ctx, keys); err != nil { // reads many pieces at a time into the cache
+		return nil, err
+	}
+	root, err := m.read(ctx, m.root())
+	if err != nil {
+		return nil, err
+	}
+	for level := 0; len(changes) > 0; level++ {
+		divided, err := m.applyLevel(ctx, level, root.lastKey(), changes)
+		if err != nil {
+			return nil, err
+		}
+		if err := next.put(ctx, divided.made); err != nil {
+			return nil, err
+		}
+		if level == m.ref.Level {
+			if err := next.raise(ctx, divided.pieces); err != nil {
+				return nil, err
+			}
+			return next, next.lower(ctx)
+		}
+		changes = divided.above
+	}
+	return next, nil
+}
+
+// prepare sorts edits by key and leaves out those that a later one of the same key replaces.
+func prepare(edits []Edit) (changes []change, keys [][]byte, err error) {
+	byKey := func(a, b Edit) int { return bytes.Compare(a.Key, b.Key) }
+	sorted := edits
+	if !slices.IsSortedFunc(edits, byKey) {
+		sorted = slices.Clone(edits)
+		slices.SortStableFunc(sorted, byKey)
+	}
+	changes, keys = make([]change, 0, len(sorted)), make([][]byte, 0, len(sorted))
+	for i, e := range sorted {
+		if err := check(e.Entry); err != nil {
+			return nil, nil, err
+		}
+		if i+1 < len(sorted) && bytes.Equal(e.Key, sorted[i+1].Key) {
+			continue
+		}
+		changes = append(changes, change{Entry: e.Entry, remove: e.Delete})
+		keys = append(keys, e.Key)
+	}
+	return changes, keys, nil
+}
+
+// lower removes the levels at the top that have a single piece below them, so that a map has no
+// more levels than it needs.
+func (m *Map) lower(ctx context.Context) error {
+	for m.ref.Level > 0 {
+		p, err := m.read(ctx, m.root())
+		if err != nil || len(p.children) > 1 {
+			return err
+		}
+		m.ref.Root, m.ref.Level = p.children[0].name, p.children[0].level
+	}
+	return nil
+}
+
+// divided is what a change makes of a level.
+type divided struct {
+	made   []encoded // pieces that the old map has not
+	pieces []child   // the same and the unchanged ones among them
+	above  []change  // what changes on the level above, by key
+}
+
+// applyLevel divides the changed parts of a level anew. Last is the last key of the map.
+func (m *Map) applyLevel(ctx context.Context, level int, last []byte, changes []change) (*divided, error) {
+	d := &divided{}
+	for len(changes) > 0 {
+		// A run begins with the piece that the next change belongs to, and ends where an old and a
+		// new piece end alike: behind that, all pieces stay as they are.
+		from := changes[0].Key
+		if bytes.Compare(from, last) > 0 {
+			from = last
+		}
+		w := cutter{level: level}
+		var old []child
+		for p, err := range m.level(ctx, level, from) {
+			if err != nil {
+				return nil, err
+			}
+			end := p.lastKey()
+			old = append(old, child{last: end, name: p.name, level: level, entries: p.total})
+			if bytes.Equal(end, last) {
+				end = nil // the last piece takes what follows
+			}
+			changes = w.merge(p, changes, end)
+			if w.n == 0 {
+				break
+			}
+		}
+		w.cut()
+		d.replace(old, w.done)
+	}
+	slices.SortFunc(d.above, func(a, b change) int { return bytes.Compare(a.Key, b.Key) })
+	return d, nil
+}
+
+// merge adds the entries of a piece, changed by the changes up to the key end, or by all if end is
+// nil. It returns the other changes.
+func (w *cutter) merge(p *piece, changes []change, end []byte) []change {
+	at := 0
+	old := func() {
+		if p.children != nil {
+			w.add(p.entries[at], p.children[at])
+		} else {
+			w.add(p.entries[at], child{})
+		}
+	}
+	for ; len(changes) > 0; changes = changes[1:] {
+		c := changes[0]
+		if end != nil && bytes.Compare(c.Key, end) > 0 {
+			break
+		}
+		for ; at < len(p.entries) && bytes.Compare(p.entries[at].Key, c.Key) < 0; at++ {
+			old()
+		}
+		if at < len(p.entries) && bytes.Equal(p.entries[at].Key, c.Key) {
+			at++
+		}
+		switch {
+		case c.remove:
+		case c.child != nil:
+			w.add(c.Entry, *c.child)
+		default:
+			w.add(c.Entry, child{})
+		}
+	}
+	for ; at < len(p.entries); at++ {
+		old()
+	}
+	return changes
+}
+
+// replace notes that pieces take the place of old ones.
+func (d *divided) replace(old []child, pieces []encoded) {
+	for _, o := range old {
+		if !slices.ContainsFunc(pieces, func(e encoded) bool { return bytes.Equal(e.last, o.last) }) {
+			d.above = append(d.above, change{Entry: Entry{Key: o.last}, remove: true})
+		}
+	}
+	for _, e := range pieces {
+		d.pieces = append(d.pieces, e.child)
+		if !slices.ContainsFunc(old, func(o child) bool { return o.name == e.name }) {
+			d.made = append(d.made, e)
+			d.above = append(d.above, change{Entry: Entry{Key: e.last}, child: &e.child})
+		}
+	}
 }

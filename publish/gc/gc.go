@@ -532,10 +532,7 @@ func (c *collection) awaitLast() error {
 // announced announces a sweep to all writers, and returns the references that they have written
 // before. All that comes later waits.
 func (c *collection) announced(epoch uint64) (*references, error) {
-	if err := catalog.AnnounceInManifest(c.ctx, c.store, epoch); err != nil {
-		return nil, err
-	}
-	if err := catalog.AnnounceInRegistry(c.ctx, c.store, epoch); err != nil {
+	if err := catalog.Announce(c.ctx, c.store, epoch); err != nil {
 		return nil, err
 	}
 	if err := numbers.Announce(c.ctx, c.store, epoch); err != nil {

@@ -451,7 +451,7 @@ func TestAnswersAreThoseOfALakeWithoutTheRest(t *testing.T) {
 						return "/v1/diff?limit=3&from=" + n.versions[from] + "&to=" + n.versions[to]
 					})
 					for _, dataset := range append(closedDatasets, "never") {
-						always(func(n names, _ func(string) string) string {
+						compare(func(n names, _ func(string) string) string {
 							return "/v1/diff?limit=2&dataset=" + dataset + "&from=" + n.versions[from] + "&to=" + n.versions[to]
 						})
 					}

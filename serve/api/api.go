@@ -29,8 +29,6 @@ import (
 	"github.com/urlake/urlake/internal/spans"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/serve/answers"
-	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/lru"
@@ -45,7 +43,7 @@ type handler struct {
 	// answerBytes is the memory for answers.
 	answerBytes int64
 	// flow is how fast clients have to be.
-	flow transfer.Flow
+	flow Flow
 	// origins are those whose scripts may read answers, proxies those who say for whom they ask.
 	origins []string
 	proxies []netip.Prefix
@@ -54,7 +52,7 @@ type handler struct {
 	// turns are those of heavy requests at the processors.
 	turns *turns.Turns
 	// answers are those that are asked for again and again, nil if none are kept.
-	answers *answers.Cache
+	answers *answerCache
 	mux     *http.ServeMux
 	auth    auth.Authenticator // nil if nobody is asked who they are
 	trees   *tree.Engine
@@ -160,8 +158,8 @@ func routes(
 ) (*Handler, map[string]*route) {
 	mux := http.NewServeMux()
 	h := &handler{
-		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, flow: transfer.DefaultFlow,
-		ready: &Readiness{}, turns: metrics.state.turns, answers: answers.New(DefaultAnswerCache),
+		server: server, log: log, mux: mux, answerBytes: DefaultAnswerBytes, flow: defaultFlow,
+		ready: &Readiness{}, turns: metrics.state.turns, answers: newAnswers(DefaultAnswerCache),
 		trees: tree.NewEngine(0, 0, 0),
 	}
 	for _, set := range options {

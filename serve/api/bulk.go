@@ -13,7 +13,6 @@ import (
 	"strings"
 	"unsafe"
 
-	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/bulk"
 	"github.com/urlake/urlake/serve/lookup"
 )
@@ -258,12 +257,12 @@ func (h *handler) receive(r *request) ([]byte, error) {
 	var body bytes.Buffer
 	body.Grow(int(max(r.ContentLength, 0)) + bytes.MinRead) // the length is checked
 	x := h.moving(r)
-	_, err := io.Copy(&body, transfer.Reader{Transfer: x, Body: http.MaxBytesReader(r.w, r.Body, maxBulkBody)})
+	_, err := io.Copy(&body, reader{Transfer: x, Body: http.MaxBytesReader(r.w, r.Body, maxBulkBody)})
 	var over *http.MaxBytesError
 	switch {
 	case errors.As(err, &over):
 		return nil, tooLarge("body_bytes", maxBulkBody, fmt.Sprintf("the body has more than %d bytes", maxBulkBody))
-	case transfer.IsSlow(err):
+	case isSlow(err):
 		r.header.Set("Connection", "close") // the answer must not wait for the rest
 		return nil, newProblem(http.StatusRequestTimeout, "too-slow", "The list came too slowly",
 			fmt.Sprintf("send %d KiB a second or more, or %d if others wait for room", h.flow.Rate>>10, h.flow.Fair>>10))

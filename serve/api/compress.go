@@ -3,8 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-
-	"github.com/urlake/urlake/serve/api/coding"
 )
 
 // compressFrom is the size of the smallest document that is compressed, in bytes. Smaller ones fit
@@ -20,7 +18,7 @@ func (r *request) compress(name string) []byte {
 	ctx := context.WithoutCancel(r.ctx)
 	body := r.doc.buf
 	packed := bytes.NewBuffer(make([]byte, 0, len(body)/4))
-	e := coding.New(name, packed)
+	e := newCoding(name, packed)
 	err := r.turn.Take(ctx)
 	for err == nil && len(body) > 0 {
 		n := min(len(body), compressPiece)
@@ -36,6 +34,6 @@ func (r *request) compress(name string) []byte {
 	if err != nil {
 		panic(err) // memory takes everything, and the context does not end
 	}
-	coding.Free(name, e)
+	freeEncoder(name, e)
 	return packed.Bytes()
 }

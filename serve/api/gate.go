@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/urlake/urlake/serve/api/transfer"
 )
 
 // gate admits the requests of one kind. It bounds the memory that their answers take, from before
@@ -42,7 +40,7 @@ type gate struct {
 	// turns are the clients whose requests wait, in the order of their turns.
 	turns []*holder
 	// moving are the tickets of requests that are being received, or whose answers are being sent.
-	moving map[*ticket]*transfer.Transfer
+	moving map[*ticket]*Transfer
 }
 
 // looks is how often a request that waits looks for slow clients to cut, and then gives up.
@@ -239,7 +237,7 @@ func (g *gate) relieve(w *waiter) {
 	}
 	short := g.used + w.bytes - g.budget
 	type slow struct {
-		transfer *transfer.Transfer
+		transfer *Transfer
 		speed    float64
 		bytes    int64
 	}
@@ -440,7 +438,7 @@ func (t *ticket) set(bytes int64) {
 }
 
 // moves tells the gate what the client sends or receives while it has the ticket.
-func (t *ticket) moves(x *transfer.Transfer) {
+func (t *ticket) moves(x *Transfer) {
 	g := t.gate
 	g.mu.Lock()
 	defer g.mu.Unlock()

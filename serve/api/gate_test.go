@@ -12,7 +12,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/urlake/urlake/internal/testenv"
-	"github.com/urlake/urlake/serve/api/transfer"
 )
 
 // testGate is a gate whose waits are long unless a test shortens them.
@@ -20,7 +19,7 @@ func testGate(budget int64, slots, queue int) *gate {
 	return &gate{
 		name: "test", budget: budget, slots: slots, queue: queue, wait: time.Hour,
 		waits:   prometheus.NewHistogram(prometheus.HistogramOpts{Name: "waits"}),
-		holders: map[client]*holder{}, moving: map[*ticket]*transfer.Transfer{},
+		holders: map[client]*holder{}, moving: map[*ticket]*Transfer{},
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/urlake/urlake/serve/answers"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -15,7 +14,7 @@ const DefaultAnswerCache = 1 << 20
 
 // AnswerCache sets the memory for answers that are asked for again and again. With 0 or less none
 // are kept.
-func AnswerCache(n int64) Option { return func(h *handler) { h.answers = answers.New(n) } }
+func AnswerCache(n int64) Option { return func(h *handler) { h.answers = newAnswers(n) } }
 
 // keyOf is the key of the request's answer in the cache, if it is made from these states: its
 // encoding, and what its bytes depend on besides (inputs). It is the text itself and no digest of
@@ -49,7 +48,7 @@ func (r *request) inputs(states []lookup.State) string { return r.keyOf(states)[
 // kept takes the answer from the cache, nil if it is not there. States are what it would be made
 // from now, so nobody gets an answer of another version, from before a takedown, or of a principal
 // who may read something else.
-func (h *handler) kept(r *request, rt *route, states []lookup.State) *answers.Answer {
+func (h *handler) kept(r *request, rt *route, states []lookup.State) *cachedAnswer {
 	if !rt.kept || states == nil || h.answers == nil || r.Method != http.MethodGet || r.explains() {
 		return nil
 	}
@@ -57,7 +56,7 @@ func (h *handler) kept(r *request, rt *route, states []lookup.State) *answers.An
 }
 
 // use makes a kept answer that of the request. It waits at the gate of small answers.
-func (h *handler) use(r *request, a *answers.Answer, states []lookup.State) (err error) {
+func (h *handler) use(r *request, a *cachedAnswer, states []lookup.State) (err error) {
 	// The body is shared, but it stays in memory until the client has it.
 	if r.ticket, err = h.gates.light.acquire(r.Context(), h.client(r), int64(len(a.Body))); err != nil {
 		return err
@@ -92,7 +91,7 @@ func (h *handler) keep(r *request, rt *route, body []byte) {
 	if list := r.header["Content-Encoding"]; len(list) > 0 {
 		coding = list[0]
 	}
-	h.answers.Add(key, &answers.Answer{
+	h.answers.Add(key, &cachedAnswer{
 		Body: bytes.Clone(body), Coding: coding, ETag: r.etag, Link: slices.Clone(r.header["Link"]),
 		Logged: slices.Clone(r.logged[r.own:]), Hot: r.hot,
 	})

@@ -11,8 +11,6 @@ import (
 
 	"github.com/urlake/urlake/internal/storemetrics"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/serve/answers"
-	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/lru"
 	"github.com/urlake/urlake/serve/turns"
@@ -99,7 +97,7 @@ func (l *measured) observe(status int, took time.Duration, sent int64, cut bool)
 
 // gate makes a gate ready and measures it.
 func (m *Metrics) gate(g *gate) *gate {
-	g.holders, g.moving = map[client]*holder{}, map[*ticket]*transfer.Transfer{}
+	g.holders, g.moving = map[client]*holder{}, map[*ticket]*Transfer{}
 	g.waits = m.waits.WithLabelValues(g.name)
 	m.state.gates = append(m.state.gates, g)
 	return g
@@ -113,7 +111,7 @@ type state struct {
 	server  *lookup.Server
 	gates   []*gate
 	turns   *turns.Turns
-	answers *answers.Cache
+	answers *answerCache
 	// tokens counts the tokens of principals that were verified before; nil if each is looked up.
 	tokens      interface{ Stats() lru.Stats }
 	connections *Connections // nil if they are not counted

@@ -10,7 +10,6 @@ import (
 	"github.com/urlake/urlake/lake/catalog"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/urlnorm"
-	"github.com/urlake/urlake/serve/api/connections"
 	"github.com/urlake/urlake/serve/api/openapi"
 	"github.com/urlake/urlake/serve/auth"
 	"github.com/urlake/urlake/serve/lookup"
@@ -49,12 +48,12 @@ func (p *problem) write(d *document) {
 }
 
 // Connections bounds the connections of a server, see NewConnections.
-type Connections = connections.Connections
+type Connections = connLimit
 
 // NewConnections returns bounds for a server: the number of connections, and the memory in bytes
 // for headers of more than 4 KiB.
 func NewConnections(limit int, headers int64) *Connections {
-	return connections.New(limit, headers, func(status int, kind, title, detail string) []byte {
+	return newConnLimit(limit, headers, func(status int, kind, title, detail string) []byte {
 		var d document
 		(&problem{status: status, kind: kind, title: title, detail: detail}).write(&d)
 		return d.buf

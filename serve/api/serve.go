@@ -17,10 +17,6 @@ import (
 
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/codec"
-	"github.com/urlake/urlake/serve/answers"
-	"github.com/urlake/urlake/serve/api/coding"
-	"github.com/urlake/urlake/serve/api/connections"
-	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/lookup"
 	"github.com/urlake/urlake/serve/turns"
 )
@@ -48,7 +44,7 @@ type request struct {
 	key   string
 	keyed []lookup.State
 	// answer is from the cache of answers, nil if it was made.
-	answer *answers.Answer
+	answer *cachedAnswer
 	// hot is the name that is counted as asked for, "" for none.
 	hot string
 	// stored tells that caches may keep the answer if they ask before each use.
@@ -69,7 +65,7 @@ type request struct {
 	// holds of that for lists.
 	ticket, list *ticket
 	// transfer is what the client sends or receives, nil before the first piece.
-	transfer *transfer.Transfer
+	transfer *Transfer
 	// stream is set once the header of a stream is sent. From then on an error cuts the connection.
 	stream *stream
 	w      http.ResponseWriter
@@ -102,7 +98,7 @@ func (h *handler) serve(w http.ResponseWriter, hr *http.Request, rt *route) {
 	buf := buffers.Get().(*[]byte)
 	r := &request{
 		Request: hr, ctx: hr.Context(), header: w.Header(), w: w, status: http.StatusOK, doc: document{buf: (*buf)[:0]},
-		coding: coding.Choose(hr.Header["Accept-Encoding"]),
+		coding: chooseCoding(hr.Header["Accept-Encoding"]),
 	}
 	if hr.ContentLength != 0 {
 		// Otherwise a body that nobody reads and that does not come keeps the connection for ever.
@@ -228,9 +224,9 @@ func (r *request) release() {
 }
 
 // moving returns what the client sends or receives. From now on the gates know how fast it is.
-func (h *handler) moving(r *request) *transfer.Transfer {
+func (h *handler) moving(r *request) *Transfer {
 	if r.transfer == nil {
-		r.transfer = transfer.New(h.flow, r.w)
+		r.transfer = newTransfer(h.flow, r.w)
 	}
 	for _, t := range []*ticket{r.ticket, r.list} {
 		if t != nil {
@@ -343,7 +339,7 @@ func (r *request) fail(err error) *problem {
 	}
 	switch {
 	case p.kind == "overloaded" || p.status == http.StatusTooManyRequests:
-		r.header.Set("Retry-After", connections.RetryAfter())
+		r.header.Set("Retry-After", connRetryAfter())
 	case p.status == http.StatusServiceUnavailable:
 		r.header.Set("Retry-After", retryAfter)
 	case p.status == http.StatusUnauthorized:
@@ -398,7 +394,7 @@ func (r *request) send(h *handler, rt *route) (sent int64, err error) {
 	if len(body) == 0 {
 		return 0, nil
 	}
-	if len(body) <= transfer.Piece { // one write, within the time that the server allows to all
+	if len(body) <= piece { // one write, within the time that the server allows to all
 		n, err := r.w.Write(body)
 		return int64(n), err
 	}

@@ -27,7 +27,6 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
-	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -609,7 +608,7 @@ func streaming(t *testing.T, lines int, end error) *httptest.Server {
 	t.Helper()
 	s := start(t, small(t), lookup.Options{})
 	h := &handler{
-		server: s.server, log: slog.New(slog.DiscardHandler), flow: transfer.DefaultFlow,
+		server: s.server, log: slog.New(slog.DiscardHandler), flow: defaultFlow,
 		gates: gates{light: testGate(1<<20, 1, 8)},
 	}
 	rt := &route{

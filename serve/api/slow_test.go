@@ -16,7 +16,6 @@ import (
 	"github.com/urlake/urlake/internal/testenv"
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/serve/api/transfer"
 	"github.com/urlake/urlake/serve/lookup"
 )
 
@@ -86,10 +85,10 @@ func manyURLs(t *testing.T) blob.Store {
 }
 
 // patient has no client cut for being slow alone.
-func patient(f *transfer.Flow) { f.Grace = time.Hour }
+func patient(f *Flow) { f.Grace = time.Hour }
 
 // settings changes the flow of a handler.
-func settings(change func(*transfer.Flow)) Option { return func(h *handler) { change(&h.flow) } }
+func settings(change func(*Flow)) Option { return func(h *handler) { change(&h.flow) } }
 
 // Lists that do not come are in nobody's way: neither that of lists nor that of pages.
 func TestUnfinishedListsAreInNobodysWay(t *testing.T) {
@@ -115,7 +114,7 @@ func TestUnfinishedListsAreInNobodysWay(t *testing.T) {
 
 // A list that comes too slowly is a problem, at once and not after the rest of it.
 func TestSlowListsAreRefused(t *testing.T) {
-	c := startCrowded(t, small(t), settings(func(f *transfer.Flow) { f.Grace = 10 * time.Millisecond }))
+	c := startCrowded(t, small(t), settings(func(f *Flow) { f.Grace = 10 * time.Millisecond }))
 	conn := c.send(unfinished)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
@@ -137,7 +136,7 @@ func TestSlowListsAreRefused(t *testing.T) {
 // Many lists that are read slowly do not keep others from being answered: their clients are cut.
 func TestSlowReadersOfListsMakeRoom(t *testing.T) {
 	list := strings.Repeat("example.com\n", 30_000)
-	c := startCrowded(t, small(t), AnswerBytes(5<<20), settings(patient), settings(func(f *transfer.Flow) { f.Judged = 20 * time.Millisecond }))
+	c := startCrowded(t, small(t), AnswerBytes(5<<20), settings(patient), settings(func(f *Flow) { f.Judged = 20 * time.Millisecond }))
 	for i := range 4 {
 		c.send(fmt.Sprintf("POST /v1/domains:lookup HTTP/1.1\r\nHost: x\r\nX-Forwarded-For: 198.51.100.%d\r\nContent-Length: %d\r\n\r\n%s",
 			i, len(list), list))
@@ -156,7 +155,7 @@ func TestSlowReadersOfListsMakeRoom(t *testing.T) {
 
 // Streams that are read slowly make room for the requests of others, and their clients notice.
 func TestSlowReadersOfStreamsMakeRoom(t *testing.T) {
-	c := startCrowded(t, manyURLs(t), AnswerBytes(20<<20), settings(patient), settings(func(f *transfer.Flow) { f.Judged = 20 * time.Millisecond }))
+	c := startCrowded(t, manyURLs(t), AnswerBytes(20<<20), settings(patient), settings(func(f *Flow) { f.Judged = 20 * time.Millisecond }))
 	g := c.gate("heavy")
 	var slow []net.Conn
 	for i := range 12 {
@@ -200,7 +199,7 @@ func TestSlowReadersOfStreamsMakeRoom(t *testing.T) {
 
 // A stream holds what its rows take, and a page no more than what is not sent yet.
 func TestSlowReadersHoldWhatIsNotSent(t *testing.T) {
-	c := startCrowded(t, manyURLs(t), AnswerBytes(100<<20), settings(patient), settings(func(f *transfer.Flow) { f.Judged = time.Millisecond }))
+	c := startCrowded(t, manyURLs(t), AnswerBytes(100<<20), settings(patient), settings(func(f *Flow) { f.Judged = time.Millisecond }))
 	g := c.gate("heavy")
 	c.send(asked("192.0.2.1", listPath+"?format=ndjson"))
 	g.until(t, "it is sent", func(st gateStats) bool { return st.admitted == 1 && st.working == 0 })
@@ -209,7 +208,7 @@ func TestSlowReadersHoldWhatIsNotSent(t *testing.T) {
 		t.Errorf("a stream holds %d bytes", st.used)
 	}
 	store, path := long(t)
-	c = startCrowded(t, store, AnswerBytes(100<<20), settings(patient), settings(func(f *transfer.Flow) { f.Judged = time.Millisecond }))
+	c = startCrowded(t, store, AnswerBytes(100<<20), settings(patient), settings(func(f *Flow) { f.Judged = time.Millisecond }))
 	g = c.gate("heavy")
 	page := c.send(asked("192.0.2.1", path))
 	g.until(t, "it is sent", func(st gateStats) bool { return st.admitted == 1 && st.working == 0 })

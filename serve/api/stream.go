@@ -4,8 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-
-	"github.com/urlake/urlake/serve/api/coding"
 )
 
 const (
@@ -22,9 +20,9 @@ const (
 // client wants that. While a client lets it wait, it gives its slot at the gate to others.
 type stream struct {
 	r       *request
-	cursor  string         // of what follows the rows, "" if nothing does
-	encoder coding.Encoder // nil if it is not compressed
-	coding  string         // of the encoder
+	cursor  string  // of what follows the rows, "" if nothing does
+	encoder encoder // nil if it is not compressed
+	coding  string  // of the encoder
 }
 
 // begin sends the header of a stream. A client has to notice when one is cut, so HTTP/1.0, which
@@ -44,7 +42,7 @@ func (h *handler) begin(r *request, contentType string) (*stream, error) {
 	}
 	if s.coding = r.coding; s.coding != "" && r.Method != http.MethodHead {
 		r.set("Content-Encoding", s.coding)
-		s.encoder = coding.New(s.coding, connection{s})
+		s.encoder = newCoding(s.coding, connection{s})
 	}
 	if r.etag != "" {
 		r.set("Etag", r.tag())
@@ -93,7 +91,7 @@ func (s *stream) end(rest []byte, rows int64) error {
 // release gives the encoder back.
 func (s *stream) release() {
 	if s.encoder != nil {
-		coding.Free(s.coding, s.encoder)
+		freeEncoder(s.coding, s.encoder)
 		s.encoder = nil
 	}
 }

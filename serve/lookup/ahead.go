@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/urlake/urlake/indexbuild/segment"
-	"github.com/urlake/urlake/serve/hot"
 	"github.com/urlake/urlake/serve/turns"
 )
 
@@ -30,7 +29,7 @@ const (
 // ahead reads what will be asked for.
 type ahead struct {
 	// names counts domains, and domains with a dataset, as they are asked for.
-	names *hot.Counter
+	names *hotCounter
 
 	room    *semaphore.Weighted // one for each page that is read ahead
 	ctx     context.Context     // ends when the server is closed
@@ -55,7 +54,7 @@ type AheadStats struct {
 }
 
 func newAhead(warm int) *ahead {
-	a := &ahead{names: hot.New(warm), room: semaphore.NewWeighted(aheadAtOnce)}
+	a := &ahead{names: newHot(warm), room: semaphore.NewWeighted(aheadAtOnce)}
 	a.ctx, a.stop = context.WithCancel(context.Background())
 	return a
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/urlnorm"
-	"github.com/urlake/urlake/serve/lookup/names"
 	"github.com/urlake/urlake/serve/turns"
 )
 
@@ -71,7 +70,7 @@ func (s *Snapshot) Domains(ctx context.Context, q DomainsQuery) (*DomainsPage, e
 	if err != nil {
 		return nil, err
 	}
-	span := names.RangeOf(s.segments, q.Prefix, q.Suffix)
+	span := rangeOf(s.segments, q.Prefix, q.Suffix)
 	name := fmt.Sprintf("%q %q %t", q.Prefix, q.Suffix, q.OneDataset) // distinguishes the query in cursors
 	if span.Reversed {
 		name += " reversed"
@@ -189,9 +188,9 @@ func (b *Bulk) named(ctx context.Context, names []string, answer func(a *BulkAns
 
 // walk begins a walk through a range of the domains, at the first name that is not before start, of
 // which most names are wanted soon. With whole, that may be few of those that are read.
-func (s *Snapshot) walk(ctx context.Context, r names.Range, start string, most int, whole bool) (*names.Walk, error) {
-	q := names.Query{Range: r, Start: start, Most: most, Whole: whole, Yield: turns.Own(ctx).Yield}
-	return names.NewWalk(ctx, s.segments, q, s.each)
+func (s *Snapshot) walk(ctx context.Context, r Range, start string, most int, whole bool) (*walkNames, error) {
+	q := nameQuery{Range: r, Start: start, Most: most, Whole: whole, Yield: turns.Own(ctx).Yield}
+	return newWalk(ctx, s.segments, q, s.each)
 }
 
 // DomainsBelow counts the domains of the version that are below a public suffix. The first call
@@ -203,7 +202,7 @@ func (s *Snapshot) DomainsBelow(ctx context.Context, suffix string) (int64, erro
 		if err != nil {
 			return 0, err
 		}
-		r := names.RangeOf(s.segments, "", "."+suffix)
+		r := rangeOf(s.segments, "", "."+suffix)
 		w, err := s.walk(ctx, r, r.Prefix, bulkTexts, true)
 		if err != nil {
 			return 0, err

@@ -170,10 +170,10 @@ func TestDiffThatIsLate(t *testing.T) {
 		testlake.Ingest(t, store, "d", batch, records)
 		o.replace("d", batch, records)
 	}
-	put("a", 0, 6000)
-	put("b", 6000, 12000)
+	put("a", 0, 3000)
+	put("b", 3000, 6000)
 	first, before := testlake.Publish(t, store).Version, o.clone()
-	put("b", 6100, 12100)
+	put("b", 3100, 6100)
 	second := testlake.Publish(t, store).Version
 	want := before.diff(o)
 	if len(want) != 200 {

@@ -90,18 +90,22 @@ func (o oracle) clone() oracle {
 
 // rows returns the rows that a dataset has of a domain, in the order of a part.
 func (o oracle) rows(dataset, domain string) []row {
-	var list []row
-	for _, r := range o[dataset] {
-		if r.Domain == domain {
-			list = append(list, r)
+	var found []*row // rows are large to compare and to swap
+	for i := range o[dataset] {
+		if r := &o[dataset][i]; r.Domain == domain {
+			found = append(found, r)
 		}
 	}
-	slices.SortFunc(list, func(a, b row) int {
+	slices.SortFunc(found, func(a, b *row) int {
 		return cmp.Or(
 			strings.Compare(a.Host, b.Host), strings.Compare(a.Path, b.Path),
 			strings.Compare(a.Scheme, b.Scheme), cmp.Compare(a.Port, b.Port),
 			compareOptional(a.TS, b.TS, a.HasTS, b.HasTS), compareOptional(a.Size, b.Size, a.HasSize, b.HasSize))
 	})
+	list := make([]row, 0, len(found))
+	for _, r := range found {
+		list = append(list, *r)
+	}
 	return list
 }
 

@@ -8,12 +8,11 @@ import (
 
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/part"
-	"github.com/urlake/urlake/serve/lookup/pagesearch"
 )
 
 // pieceIndex says where the pages of a piece are.
 type pieceIndex struct {
-	*pagesearch.Index
+	*Index
 	part string
 }
 
@@ -48,7 +47,7 @@ func (s *Snapshot) index(ctx context.Context, pc *piece) (*pieceIndex, error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	return &pieceIndex{pagesearch.New(blocks, keys, t.FirstRow, pc.end()), f.Path}, nil
+	return &pieceIndex{newPageSearch(blocks, keys, t.FirstRow, pc.end()), f.Path}, nil
 }
 
 // pager reads pages of row groups and keeps those that it read last. It is for one goroutine.
@@ -205,10 +204,10 @@ func (g *pager) skip(ctx context.Context, pc *piece, sel *Selection, p *rowPage,
 			func(k *part.PageKey) bool { return k.Host <= host },
 		}
 	default:
-		within := pagesearch.Selection{Host: host, Prefix: sel.Prefix}
+		within := selection{Host: host, Prefix: sel.Prefix}
 		lower = bound{
-			func(p *rowPage, i int) bool { return pagesearch.Compare(within, p.host(i), p.path(i)) < 0 },
-			func(k *part.PageKey) bool { return pagesearch.Compare(within, k.Host, k.Path) < 0 },
+			func(p *rowPage, i int) bool { return compare(within, p.host(i), p.path(i)) < 0 },
+			func(k *part.PageKey) bool { return compare(within, k.Host, k.Path) < 0 },
 		}
 	}
 	return g.search(ctx, pc, row+1, pc.end(), lower)

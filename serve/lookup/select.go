@@ -11,7 +11,6 @@ import (
 	"github.com/urlake/urlake/indexbuild/segment"
 	"github.com/urlake/urlake/lake/part"
 	"github.com/urlake/urlake/serve/lookup/filter"
-	"github.com/urlake/urlake/serve/lookup/pagesearch"
 	"github.com/urlake/urlake/serve/turns"
 )
 
@@ -153,17 +152,17 @@ func (s *Selection) overlaps(t *segment.Totals) bool {
 }
 
 // keys are what the selection has by host and path.
-func (s *Selection) keys() pagesearch.Selection {
-	return pagesearch.Selection{Host: s.Host, Prefix: s.Prefix}
+func (s *Selection) keys() selection {
+	return selection{Host: s.Host, Prefix: s.Prefix}
 }
 
 // place is 0 if the selection has the host and the path of row i, negative if it may only have
 // later rows of the host, or of the domain, and else positive.
 func (s *Selection) place(p *rowPage, i int) int {
 	if s.Host == "" {
-		return pagesearch.ComparePath(p.path(i), s.Prefix)
+		return comparePath(p.path(i), s.Prefix)
 	}
-	return pagesearch.Compare(s.keys(), p.host(i), p.path(i))
+	return compare(s.keys(), p.host(i), p.path(i))
 }
 
 // bound divides the rows of a domain, in their order, into those before what is sought and the
@@ -176,7 +175,7 @@ type bound struct {
 // bounds are where the rows of the selection's host and prefix begin and end.
 func (s *Selection) bounds() (lower, upper bound) {
 	at := s.keys()
-	key := func(k *part.PageKey) int { return pagesearch.Compare(at, k.Host, k.Path) }
+	key := func(k *part.PageKey) int { return compare(at, k.Host, k.Path) }
 	return bound{
 			func(p *rowPage, i int) bool { return s.place(p, i) < 0 },
 			func(k *part.PageKey) bool { return key(k) < 0 },

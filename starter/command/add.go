@@ -22,7 +22,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -284,7 +283,7 @@ func addOne(cmd *cobra.Command, c client.Client, in workflows.IngestInput) (*wor
 		defer stop()
 		switch ended := run.Get(ctx, &res); {
 		case ended == nil:
-			ingestreport.Print(cmd.OutOrStdout(), &res, 0)
+			printIngest(cmd.OutOrStdout(), &res, 0)
 			return nil, errors.New("stopped; the ingest had ended already")
 		case ctx.Err() != nil:
 			return nil, err
@@ -294,7 +293,7 @@ func addOne(cmd *cobra.Command, c client.Client, in workflows.IngestInput) (*wor
 	if err != nil {
 		return nil, err
 	}
-	ingestreport.Print(cmd.OutOrStdout(), &res, duration(ctx, c, run))
+	printIngest(cmd.OutOrStdout(), &res, duration(ctx, c, run))
 	return &res, nil
 }
 

@@ -17,15 +17,6 @@ import (
 	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/internal/tracing/otlp"
 	"github.com/urlake/urlake/lake/blob"
-	"github.com/urlake/urlake/starter/access"
-	"github.com/urlake/urlake/starter/export"
-	"github.com/urlake/urlake/starter/frontier"
-	"github.com/urlake/urlake/starter/inventory"
-	"github.com/urlake/urlake/starter/lookup"
-	"github.com/urlake/urlake/starter/schedule"
-	"github.com/urlake/urlake/starter/takedown"
-	"github.com/urlake/urlake/starter/tree"
-	"github.com/urlake/urlake/starter/urllist"
 )
 
 // global holds the flags that all verbs share.
@@ -66,28 +57,23 @@ Exit codes: 0 done, 1 failed, 2 wrong usage.`,
 	}
 	cmd.PersistentFlags().BoolVar(&g.json, "json", false, "print JSON instead of text for people")
 	cmd.CompletionOptions.DisableDefaultCmd = true
-	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g), schedule.BackfillCommand(scheduler(&g)),
-		lookup.NewCommand(lookup.Program{Open: g.store, Check: requireLake, Failed: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
+	cmd.AddCommand(ingestCommand(&g), publishCommand(&g), watchCommand(&g), scheduleCommand(&g), backfillCommand(&g),
+		newLookupCommand(&g),
 		statusCommand(&g), datasetsCommand(&g), rejectsCommand(&g), versionsCommand(&g), diffCommand(&g),
-		urllist.NewCommand(urllist.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
-		tree.NewCommand(tree.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json}),
-		export.NewCommand(export.Program{Open: g.store, Check: requireLake, Explain: noVersion, LakeFlag: g.lakeFlag, JSON: &g.json},
-			exportPostgresCommand(&g)), frontier.NewCommand(g.verbs()),
-		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), takedown.NewCommand(takedown.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}),
-		access.NewACLCommand(g.access()), access.NewTokenCommand(g.access()),
-		compactCommand(&g), gcCommand(&g), inventory.NewCommand(inventory.Program{JSON: &g.json, Bar: g.taskBar}),
+		newURLsCommand(&g),
+		newTreeCommand(&g),
+		newExportCommand(&g,
+			exportPostgresCommand(&g)), newFrontierCommand(&g),
+		tagCommand(&g), retireCommand(&g, false), retireCommand(&g, true), newTakedownCommand(&g),
+		newACLCommand(&g), newTokenCommand(&g),
+		compactCommand(&g), gcCommand(&g), newInventoryCommand(&g),
 		verifyCommand(&g), rebuildCommand(&g), rulesCommand(&g), normalizeCommand(&g), demoCommand())
 	cli.BindEnv(cmd)
 	return cmd
 }
 
-// access is what the verbs about readers and tokens need.
-func (g *global) access() access.Program {
-	return access.Program{Open: g.store, Check: requireLake, LakeFlag: g.lakeFlag, JSON: &g.json}
-}
-
 // taskBar returns the functions of a bar for a task of this process.
-func (g *global) taskBar(w io.Writer) (inventory.Show, func(error)) {
+func (g *global) taskBar(w io.Writer) (show, func(error)) {
 	b := newBar(w, g.json)
 	show := func(fraction float64, stage string, text func(func(int64) string) string) {
 		b.show(fraction, stage, time.Now(), text)

@@ -22,7 +22,6 @@ import (
 	"github.com/urlake/urlake/internal/addresses"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/supervise"
-	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -254,7 +253,7 @@ func (d *demo) ingestAll(ctx context.Context, lakeURL string, datasets []os.DirE
 		if err != nil {
 			return "", err
 		}
-		ingestreport.Print(d.out, &res, duration(ctx, c, run))
+		printIngest(d.out, &res, duration(ctx, c, run))
 		cli.Fprintf(d.out, "\n")
 		version = res.Version
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -83,7 +82,7 @@ func printPreview(w io.Writer, p *ingest.Preview) error {
 	}
 	if len(p.Rejected) > 0 {
 		cli.Fprintf(w, "  rejected of the first %s: %s; the first: %s\n", plural(p.Records, "record"),
-			ingestreport.CountsByReason(p.Rejected), p.First)
+			countsByReason(p.Rejected), p.First)
 	}
 	for _, n := range p.Notes {
 		cli.Fprintf(w, "  note: %s\n", n)

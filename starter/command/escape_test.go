@@ -25,8 +25,6 @@ import (
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/publish"
-	"github.com/urlake/urlake/starter/check"
-	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -127,7 +125,7 @@ func TestReportEscapesMemberNames(t *testing.T) {
 		t.Fatalf("no rejects or no notes: %+v", done)
 	}
 	var out bytes.Buffer
-	ingestreport.Print(&out, &workflows.IngestResult{Dataset: "d", Batch: "b", WorstFiles: done.Worst, Notes: done.Notes,
+	printIngest(&out, &workflows.IngestResult{Dataset: "d", Batch: "b", WorstFiles: done.Worst, Notes: done.Notes,
 		Groups: done.Groups, GroupCount: 2, UnreadCount: 1, Unread: []lake.Unread{{Name: hostile, Reason: hostile}},
 	}, time.Second)
 	checkPrintable(t, "the report", out.String())
@@ -162,7 +160,7 @@ func TestRetriesAndPublishResultsAreEscaped(t *testing.T) {
 	if err := watchPublish(cmd, &global{}, c, run); err != nil {
 		t.Error(err)
 	}
-	check.PrintRebuilt(&out, &workflows.RebuildResult{Rebuilt: publish.Rebuilt{Lost: []string{hostile}, Restored: []string{hostile}}})
+	printRebuilt(&out, &workflows.RebuildResult{Rebuilt: publish.Rebuilt{Lost: []string{hostile}, Restored: []string{hostile}}})
 	checkPrintable(t, "the retry", errs.String())
 	checkPrintable(t, "the result", out.String())
 	if n := strings.Count(errs.String(), escaped); n != 1 || strings.Count(errs.String(), "\n") != 1 {

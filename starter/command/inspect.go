@@ -25,9 +25,6 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest/many"
 	"github.com/urlake/urlake/publish/lakecheck"
-	"github.com/urlake/urlake/starter/schedule"
-	"github.com/urlake/urlake/starter/takedown"
-	"github.com/urlake/urlake/starter/versionlist"
 )
 
 // inspectCommand returns a verb that reads a lake without Temporal. The lake must exist.
@@ -119,7 +116,7 @@ type lakeStatus struct {
 	IdlePools        []string  `json:"idle_pools,omitempty"`
 	TemporalError    string    `json:"temporal_error,omitempty"`
 	// Schedules is nil if the lake has none, or if that is not known.
-	Schedules *schedule.Overview `json:"schedules,omitempty"`
+	Schedules *overview `json:"schedules,omitempty"`
 }
 
 // unpublished is a finished batch that the current version lacks, or a retired one that it has. If
@@ -204,7 +201,7 @@ func (s *lakeStatus) read(ctx context.Context, store blob.Store) error {
 	case v != nil:
 		s.Version, s.Generation, s.Counts = v.ID, m.Generation, &v.Counts
 		s.DeadRows, s.DeadSegments = v.DeadRows()
-		if err := takedown.Subtract(ctx, store, m, v); err != nil {
+		if err := subtract(ctx, store, m, v); err != nil {
 			return err
 		}
 	}
@@ -240,7 +237,7 @@ func (s *lakeStatus) ask(ctx context.Context) error {
 	if s.Running, s.RunningWorkflows, err = findRunning(ctx, c, s.Lake); err != nil {
 		return err
 	}
-	if s.Schedules, err = schedule.Look(ctx, c, s.Lake); err != nil {
+	if s.Schedules, err = look(ctx, c, s.Lake); err != nil {
 		return err
 	}
 	s.IdlePools, err = idlePools(ctx, c, s.Lake)
@@ -406,7 +403,7 @@ func datasetsCommand(g *global) *cobra.Command {
 		if err != nil && !errors.Is(err, catalog.ErrNoVersion) {
 			return err
 		}
-		hidden, err := takedown.Hidden(cmd.Context(), store, m, v)
+		hidden, err := hidden(cmd.Context(), store, m, v)
 		if err != nil {
 			return err
 		}
@@ -515,7 +512,7 @@ func versionsCommand(g *global) *cobra.Command {
 		}
 		out := cmd.OutOrStdout()
 		if parts {
-			files, err := versionlist.ReadFiles(cmd.Context(), store, lakeURL, v)
+			files, err := ReadFiles(cmd.Context(), store, lakeURL, v)
 			switch {
 			case err != nil:
 				return err
@@ -533,7 +530,7 @@ func versionsCommand(g *global) *cobra.Command {
 			}
 			return nil
 		}
-		return versionlist.Print(cmd.Context(), out, store, m, g.json)
+		return printVersions(cmd.Context(), out, store, m, g.json)
 	})
 	cmd.Long = `Versions lists the published versions, oldest first. Every publish that adds batches
 makes one. Requests and cursors name a version, and the server answers from any of

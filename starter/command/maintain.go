@@ -11,36 +11,33 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/starter/check"
-	"github.com/urlake/urlake/starter/compaction"
-	"github.com/urlake/urlake/starter/garbage"
 	"github.com/urlake/urlake/workflows"
 )
 
 // Verbs that start a workflow of the lake, wait for it and print its result.
 
 func gcCommand(g *global) *cobra.Command {
-	cmd, in := garbage.NewCommand()
+	cmd, in := newGarbageCommand()
 	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
-		return garbage.Start(ctx, c, in)
-	}, func() error { return garbage.Check(in) }, nil, garbage.Print)
+		return startGarbage(ctx, c, in)
+	}, func() error { return checkGarbage(in) }, nil, printGarbage)
 }
 
 func compactCommand(g *global) *cobra.Command {
-	cmd, in := compaction.NewCommand()
+	cmd, in := newCompactCommand()
 	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
-		return compaction.Start(ctx, c, in)
-	}, nil, compaction.Progress, compaction.Print)
+		return startCompaction(ctx, c, in)
+	}, nil, compactionProgress, printCompaction)
 }
 
 func rebuildCommand(g *global) *cobra.Command {
-	cmd, in := check.RebuildCommand()
+	cmd, in := newRebuildCommand()
 	return maintain(g, cmd, &in.Lake, func(ctx context.Context, c client.Client) (client.WorkflowRun, error) {
-		return check.Start(ctx, c, in)
-	}, func() error { return check.Deadline(in.Deadline) }, nil, check.PrintRebuilt, check.Teller)
+		return startRebuild(ctx, c, in)
+	}, func() error { return checkDeadline(in.Deadline) }, nil, printRebuilt, teller)
 }
 
-// progressOf tells how far a workflow is: see compaction.Progress.
+// progressOf tells how far a workflow is: see compactionProgress.
 type progressOf func(context.Context, client.Client, client.WorkflowRun) (share float64, stage, line string, ok bool)
 
 // maintain completes a verb whose input has the lake at lake. wrong, which may be nil, returns an
@@ -48,7 +45,7 @@ type progressOf func(context.Context, client.Client, client.WorkflowRun) (share 
 // print lines about it.
 func maintain[R any](
 	g *global, cmd *cobra.Command, lake *string, start func(context.Context, client.Client) (client.WorkflowRun, error),
-	wrong func() error, progress progressOf, print func(io.Writer, *R), tellers ...func(client.Client, client.WorkflowRun) check.Tell,
+	wrong func() error, progress progressOf, print func(io.Writer, *R), tellers ...func(client.Client, client.WorkflowRun) tell,
 ) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		if *lake, err = cli.LakeURL(g.lake); err != nil {
@@ -75,7 +72,7 @@ func maintain[R any](
 		if err != nil {
 			return err
 		}
-		var tells []check.Tell
+		var tells []tell
 		for _, teller := range tellers {
 			tells = append(tells, teller(c, run))
 		}
@@ -88,7 +85,7 @@ func maintain[R any](
 // watchMaintenance waits until the workflow ends and prints its result.
 func watchMaintenance[R any](
 	cmd *cobra.Command, g *global, c client.Client, run client.WorkflowRun, progress progressOf, print func(io.Writer, *R),
-	tells ...check.Tell,
+	tells ...tell,
 ) error {
 	var res R
 	var b *bar // shows nothing
@@ -115,7 +112,7 @@ func watchMaintenance[R any](
 	}
 	var lost error
 	if r, ok := any(&res).(*workflows.RebuildResult); ok {
-		lost = check.Lost(r)
+		lost = checkLost(r)
 	}
 	if g.json {
 		return errors.Join(printJSON(cmd.OutOrStdout(), res), lost)

@@ -19,7 +19,6 @@ import (
 	"github.com/urlake/urlake/lake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/ingest/many"
-	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -257,7 +256,7 @@ func reportMany(w io.Writer, r *workflows.IngestManyResult, lines []many.Outcome
 	after := ""
 	if took > 0 {
 		after = fmt.Sprintf(" after %s", took.Round(100*time.Millisecond))
-		if took >= 5*time.Second && r.Bytes >= ingestreport.MinRatedBytes {
+		if took >= 5*time.Second && r.Bytes >= minRatedBytes {
 			after += fmt.Sprintf(", %s records a second", count(int64(float64(r.Records)/took.Seconds())))
 		}
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/ingest"
 	"github.com/urlake/urlake/starter/find"
-	"github.com/urlake/urlake/starter/ingestreport"
 )
 
 const (
@@ -170,7 +169,7 @@ func (r *batchRejects) print(w io.Writer) error {
 	}
 	cli.Fprintf(w, "Dataset %s, batch %s: %s of %s rejected", r.Dataset, r.Batch, count(all), plural(r.Records, "record"))
 	if all > 0 {
-		cli.Fprintf(w, " (%s)", ingestreport.CountsByReason(r.Rejected))
+		cli.Fprintf(w, " (%s)", countsByReason(r.Rejected))
 	}
 	cli.Fprintf(w, "\n")
 	if r.Listed > 0 {

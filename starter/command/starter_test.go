@@ -15,7 +15,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/starter/ingestreport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -114,7 +113,7 @@ func TestDemoHasNoJSON(t *testing.T) {
 func TestReportHasARateOnlyForLargeInputs(t *testing.T) {
 	for size, want := range map[int64]bool{100: false, 1 << 30: true} {
 		var out bytes.Buffer
-		ingestreport.Print(&out, &workflows.IngestResult{Records: 1000, Bytes: size, Version: "v"}, 10*time.Second)
+		printIngest(&out, &workflows.IngestResult{Records: 1000, Bytes: size, Version: "v"}, 10*time.Second)
 		if got := strings.Contains(out.String(), "records a second"); got != want {
 			t.Errorf("%d bytes: with a rate %v, want %v\n%s", size, got, want, &out)
 		}

@@ -15,7 +15,6 @@ import (
 	"github.com/urlake/urlake/internal/testlake"
 	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/catalog"
-	"github.com/urlake/urlake/starter/versionlist"
 )
 
 // versionedLake returns a lake of four versions: a dataset of two batches, one of 1,500 rows, a
@@ -103,7 +102,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	if code != cli.ExitDone {
 		t.Fatal(code, errs)
 	}
-	var got versionlist.Document
+	var got document
 	dec := json.NewDecoder(strings.NewReader(out))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&got); err != nil {
@@ -119,7 +118,7 @@ func TestVersionsSayWhatChanged(t *testing.T) {
 	}
 	for i, change := range [][3]int{{1, 2, 5}, {1, 1, 1500}, {0, 0, -1}, {0, 0, 0}} {
 		v, rows := documents[i], int64(change[2])
-		want := versionlist.Version{
+		want := version{
 			VersionRef: versions[i].VersionRef, Current: i == 3, Tags: []string{}, Created: v.Created, BuiltBy: v.BuiltBy, Parent: &v.Parent,
 			CanonicalForm: v.CanonicalForm, PublicSuffix: v.PublicSuffix, Counts: v.Counts,
 			DatasetsAdded: &change[0], BatchesAdded: &change[1], RowsAdded: &rows,

@@ -18,12 +18,6 @@ import (
 
 	"github.com/urlake/urlake/activities"
 	"github.com/urlake/urlake/internal/cli"
-	"github.com/urlake/urlake/starter/check"
-	"github.com/urlake/urlake/starter/compaction"
-	"github.com/urlake/urlake/starter/frontier"
-	"github.com/urlake/urlake/starter/garbage"
-	"github.com/urlake/urlake/starter/ingestreport"
-	"github.com/urlake/urlake/starter/pgexport"
 	"github.com/urlake/urlake/workflows"
 )
 
@@ -71,24 +65,24 @@ func (g *global) watch(cmd *cobra.Command, c client.Client, run client.WorkflowR
 	case "PublishWorkflow":
 		return watchPublish(cmd, g, c, run)
 	case "GCWorkflow":
-		return watchMaintenance(cmd, g, c, run, nil, garbage.Print)
+		return watchMaintenance(cmd, g, c, run, nil, printGarbage)
 	case "CompactWorkflow":
-		return watchMaintenance(cmd, g, c, run, compaction.Progress, compaction.Print)
+		return watchMaintenance(cmd, g, c, run, compactionProgress, printCompaction)
 	case "PostgresExportWorkflow":
-		return watchMaintenance(cmd, g, c, run, pgexport.Progress, pgexport.Print)
+		return watchMaintenance(cmd, g, c, run, postgresProgress, printPostgresExport)
 	case "CrawlSeedWorkflow":
-		return watchMaintenance(cmd, g, c, run, frontier.SeedProgress, frontier.PrintSeed)
+		return watchMaintenance(cmd, g, c, run, seedProgress, printSeed)
 	case "VisitedIngestWorkflow":
-		return watchMaintenance(cmd, g, c, run, frontier.IngestProgress, frontier.PrintIngest)
+		return watchMaintenance(cmd, g, c, run, ingestProgress, printVisited)
 	case "FrontierMigrateWorkflow":
-		if err := watchMaintenance(cmd, g, c, run, frontier.MigrateProgress, frontier.PrintMigrate); err != nil {
+		if err := watchMaintenance(cmd, g, c, run, migrateProgress, printMigrate); err != nil {
 			return err
 		}
-		return frontier.Differs(cmd.Context(), run)
+		return differs(cmd.Context(), run)
 	case "RebuildWorkflow":
-		return watchMaintenance(cmd, g, c, run, nil, check.PrintRebuilt, check.Teller(c, run))
+		return watchMaintenance(cmd, g, c, run, nil, printRebuilt, teller(c, run))
 	case "VerifyWorkflow":
-		return watchMaintenance(cmd, g, c, run, nil, check.PrintVerified)
+		return watchMaintenance(cmd, g, c, run, nil, printVerified)
 	default:
 		return fmt.Errorf("%s is a %s; only workflows of urlake can be watched", run.GetID(), kind)
 	}
@@ -114,7 +108,7 @@ func watchIngest(cmd *cobra.Command, g *global, c client.Client, run client.Work
 	if g.json {
 		return printJSON(cmd.OutOrStdout(), res)
 	}
-	ingestreport.Print(cmd.OutOrStdout(), &res, duration(cmd.Context(), c, run))
+	printIngest(cmd.OutOrStdout(), &res, duration(cmd.Context(), c, run))
 	return nil
 }
 

@@ -1,7 +1,0 @@
-//go:build !linux || race
-
-package hugepages
-
-// ForHeap does nothing: not Linux, or the race detector, which writes a multiple of what is
-// reserved as its own memory of who used it.
-func ForHeap() {}
