@@ -192,8 +192,8 @@ func HasHours(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return strings.Contains(name, "{hh}") })
 }
 
-// Expand replaces the placeholders of a name.
-func (d Date) Expand(name string) (string, error) {
+// expand replaces the placeholders of a name.
+func (d Date) expand(name string) (string, error) {
 	var err error
 	out := datePlaceholder.ReplaceAllStringFunc(name, func(p string) string {
 		known, ok := datePlaceholders[p]
@@ -208,9 +208,9 @@ func (d Date) Expand(name string) (string, error) {
 	return out, err
 }
 
-// Batch names the batch of what names stand for on the date: a day, such as 2026-11-20, or what the
+// batch names the batch of what names stand for on the date: a day, such as 2026-11-20, or what the
 // finest placeholder in names divides time into.
-func (d Date) Batch(names ...string) string {
+func (d Date) batch(names ...string) string {
 	finest, found := year, false
 	for _, name := range names {
 		for _, p := range datePlaceholder.FindAllString(name, -1) {
@@ -255,16 +255,16 @@ func (s *Spec) OnDate() (Spec, error) {
 		names = append(names, *list...)
 		*list = slices.Clone(*list)
 		for i, name := range *list {
-			if (*list)[i], err = d.Expand(name); err != nil {
+			if (*list)[i], err = d.expand(name); err != nil {
 				return fail(err)
 			}
 		}
 	}
 	if out.Batch == "" {
-		out.Batch = d.Batch(names...)
+		out.Batch = d.batch(names...)
 		return out, nil
 	}
-	if out.Batch, err = d.Expand(out.Batch); err != nil {
+	if out.Batch, err = d.expand(out.Batch); err != nil {
 		return fail(err)
 	}
 	return out, nil

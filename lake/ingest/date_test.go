@@ -69,13 +69,13 @@ func TestNames(t *testing.T) {
 			Date
 			want string
 		}{{hourly, c.hourly}, {daily, c.daily}} {
-			got, err := d.Expand(c.name)
+			got, err := d.expand(c.name)
 			if (err == nil) != (d.want != "") || err == nil && got != d.want {
 				t.Errorf("%s on %s: %q, %v; want %q", c.name, d, got, err, d.want)
 			}
 		}
 		if c.batch != "" {
-			if got := hourly.Batch("fixed", c.name); got != c.batch {
+			if got := hourly.batch("fixed", c.name); got != c.batch {
 				t.Errorf("%s: batch %s, want %s", c.name, got, c.batch)
 			}
 		}

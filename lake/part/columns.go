@@ -83,19 +83,19 @@ func stringColumn(name string, optional bool) columnDef {
 // -maxTS.
 const maxTS = math.MaxInt64 / 1000
 
-// Type is the physical type of the column's values.
-func (c Column) Type() format.Type { return columnDefs[c].kind }
+// kind is the physical type of the column's values.
+func (c Column) kind() format.Type { return columnDefs[c].kind }
 
-// Optional reports whether values of the column may be null.
-func (c Column) Optional() bool { return columnDefs[c].optional }
+// optional reports whether values of the column may be null.
+func (c Column) optional() bool { return columnDefs[c].optional }
 
-// Compression is the codec that the metadata names for the column. A page may be uncompressed
+// compression is the codec that the metadata names for the column. A page may be uncompressed
 // nevertheless and say so in its header.
-func (c Column) Compression() format.CompressionCodec { return columnDefs[c].codec }
+func (c Column) compression() format.CompressionCodec { return columnDefs[c].codec }
 
-// Encoding is the number of the encoding of the column's values.
-func (c Column) Encoding() int {
-	if c.Type() == format.ByteArray {
+// encoding is the number of the encoding of the column's values.
+func (c Column) encoding() int {
+	if c.kind() == format.ByteArray {
 		return encodingDeltaByteArray
 	}
 	return encodingPlain
@@ -194,8 +194,8 @@ func (c *Columns) Text(col Column) *[]string {
 	panic(col.String() + " holds no strings")
 }
 
-// Grow allocates capacity for n more rows of a column.
-func (c *Columns) Grow(col Column, n int) {
+// grow allocates capacity for n more rows of a column.
+func (c *Columns) grow(col Column, n int) {
 	switch col {
 	case ColDatasetID:
 		c.DatasetID = slices.Grow(c.DatasetID, n)

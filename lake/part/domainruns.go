@@ -22,7 +22,7 @@ type domainRun struct {
 func (d *DomainRuns) Len() int { return len(d.runs) }
 
 // Run returns the domain of run i and the number of its rows. The domain is valid until the next
-// Reset.
+// reset.
 func (d *DomainRuns) Run(i int) (domain []byte, rows int64) {
 	start := 0
 	if i > 0 {
@@ -31,8 +31,8 @@ func (d *DomainRuns) Run(i int) (domain []byte, rows int64) {
 	return d.text[start:d.runs[i].end], d.runs[i].rows
 }
 
-// Last is the domain of the last run, empty if there is none. It is valid until the next Reset.
-func (d *DomainRuns) Last() []byte {
+// last is the domain of the last run, empty if there is none. It is valid until the next Reset.
+func (d *DomainRuns) last() []byte {
 	if len(d.runs) == 0 {
 		return nil
 	}
@@ -40,22 +40,22 @@ func (d *DomainRuns) Last() []byte {
 	return domain
 }
 
-// Reset removes all runs and measures and keeps their memory.
-func (d *DomainRuns) Reset() {
+// reset removes all runs and measures and keeps their memory.
+func (d *DomainRuns) reset() {
 	m := &d.Measures
 	m.Rows, m.TS, m.HasTS, m.Size, m.HasSize = 0, m.TS[:0], m.HasTS[:0], m.Size[:0], m.HasSize[:0]
 	d.text, d.runs = d.text[:0], d.runs[:0]
 }
 
-// Append begins a run of rows rows. Its domain is prefix and suffix joined; prefix may be a part of
-// Last.
-func (d *DomainRuns) Append(prefix, suffix []byte, rows int64) {
+// append begins a run of rows rows. Its domain is prefix and suffix joined; prefix may be a part of
+// last.
+func (d *DomainRuns) append(prefix, suffix []byte, rows int64) {
 	d.text = append(append(d.text, prefix...), suffix...)
 	d.runs = append(d.runs, domainRun{len(d.text), rows})
 }
 
-// Extend adds rows to the last run. There has to be one.
-func (d *DomainRuns) Extend(rows int64) { d.runs[len(d.runs)-1].rows += rows }
+// extend adds rows to the last run. There has to be one.
+func (d *DomainRuns) extend(rows int64) { d.runs[len(d.runs)-1].rows += rows }
 
 // DomainSink receives the domains of parts while the parts are written, so that no part has to be
 // read again for them. A sink is called by one goroutine at a time.

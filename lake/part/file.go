@@ -95,18 +95,18 @@ func (w *Writer) describeChunk(
 	col Column, idx *format.ColumnIndex, off *format.OffsetIndex,
 ) format.ColumnMetaData {
 	c := &w.cols[col]
-	encoding := format.Encoding(col.Encoding())
+	encoding := format.Encoding(col.encoding())
 	meta := format.ColumnMetaData{
-		Type:           col.Type(),
+		Type:           col.kind(),
 		Encoding:       thrift.Slice[format.Encoding]{encoding},
 		PathInSchema:   thrift.Slice[string]{col.String()},
-		Codec:          col.Compression(),
+		Codec:          col.compression(),
 		NumValues:      w.group.rows,
 		DataPageOffset: w.file.spool.size,
 		EncodingStats: thrift.Slice[format.PageEncodingStats]{
 			{PageType: format.DataPageV2, Encoding: encoding, Count: int32(len(c.pages))}},
 	}
-	if col.Optional() {
+	if col.optional() {
 		meta.Encoding = append(meta.Encoding, format.RLE) // of the definition levels
 	}
 	var lo, hi []byte
@@ -130,15 +130,15 @@ func (w *Writer) describeChunk(
 		if empty {
 			continue
 		}
-		if lo == nil || compareBounds(col.Type(), p.min, lo) < 0 {
+		if lo == nil || compareBounds(col.kind(), p.min, lo) < 0 {
 			lo = p.min
 		}
-		if hi == nil || compareBounds(col.Type(), p.max, hi) > 0 {
+		if hi == nil || compareBounds(col.kind(), p.max, hi) > 0 {
 			hi = p.max
 		}
 	}
 	meta.Statistics.MinValue, meta.Statistics.MaxValue = lo, hi
-	idx.BoundaryOrder = boundaryOrder(col.Type(), idx)
+	idx.BoundaryOrder = boundaryOrder(col.kind(), idx)
 	return meta
 }
 

@@ -84,20 +84,64 @@ func BuildPageIndex(r io.ReaderAt, size int64, part string) ([]PageIndexBlock, e
 	return blocks, nil
 }
 
+// partTrailer is the size of what follows the footer: its size and parquetMagic.
+const partTrailer = 4 + len(parquetMagic)
+
+// partTail is the end of a part: its bytes from off on.
+type partTail struct {
+	read      func(off, n int64) ([]byte, error)
+	data      []byte
+	off       int64
+	footerOff int64
+}
+
+// readTail reads the last guess bytes of a part of size bytes, or as much more as the footer needs.
+func readTail(read func(off, n int64) ([]byte, error), size, guess int64, part string) (*partTail, error) {
+	bad := func(at int64, want, got any) (*partTail, error) {
+		return nil, codec.Corrupt(part, "footer", at, want, got)
+	}
+	if size < int64(partTrailer+len(parquetMagic)) || size > maxFileBytes {
+		return bad(-1, "a Parquet file", fmt.Sprintf("%d bytes", size))
+	}
+	t := &partTail{read: read, off: size}
+	if err := t.from(max(0, size-guess)); err != nil {
+		return nil, err
+	}
+	trailer := t.data[len(t.data)-partTrailer:]
+	if got := trailer[4:]; string(got) != parquetMagic {
+		return bad(size-int64(len(parquetMagic)), parquetMagic, fmt.Sprintf("%q", got))
+	}
+	n := int64(binary.LittleEndian.Uint32(trailer))
+	t.footerOff = size - int64(partTrailer) - n
+	if t.footerOff < int64(len(parquetMagic)) || n > maxIndexBytes {
+		return bad(size-int64(partTrailer), "the size of a footer", n)
+	}
+	return t, t.from(t.footerOff)
+}
+
+// from makes the tail begin at byte off at the latest.
+func (t *partTail) from(off int64) error {
+	if off >= t.off {
+		return nil
+	}
+	more, err := t.read(off, t.off-off)
+	t.data, t.off = append(more, t.data...), off
+	return err
+}
+
+// footer returns the footer, which readTail has read.
+func (t *partTail) footer() []byte { return t.data[t.footerOff-t.off : len(t.data)-partTrailer] }
+
 // readFooter returns the chunks of every row group. rest is the end of the file behind the pages,
 // from offset restOff on: the indexes and the footer.
 func readFooter(r io.ReaderAt, size int64, part string) (
 	groups [][NumColumns]chunkMeta, rest []byte, restOff int64, err error,
 ) {
-	const trailer = 4 + len(parquetMagic)
 	bad := func(at int64, want, got any) ([][NumColumns]chunkMeta, []byte, int64, error) {
 		return nil, nil, 0, codec.Corrupt(part, "footer", at, want, got)
 	}
-	if size < int64(trailer+len(parquetMagic)) || size > maxFileBytes {
-		return bad(-1, "a Parquet file", fmt.Sprintf("%d bytes", size))
-	}
-	read := func(off, end int64) ([]byte, error) {
-		b := make([]byte, end-off)
+	read := func(off, n int64) ([]byte, error) {
+		b := make([]byte, n)
 		// A full read that reaches the end of the file may return io.EOF.
 		if n, err := r.ReadAt(b, off); n < len(b) {
 			if err == nil || errors.Is(err, io.EOF) {
@@ -107,12 +151,9 @@ func readFooter(r io.ReaderAt, size int64, part string) (
 		}
 		return b, nil
 	}
-	if rest, err = read(max(0, size-footerGuess), size); err != nil {
+	tail, err := readTail(read, size, footerGuess, part)
+	if err != nil {
 		return nil, nil, 0, err
-	}
-	restOff = size - int64(len(rest))
-	if got := rest[len(rest)-4:]; string(got) != parquetMagic {
-		return bad(size-4, parquetMagic, fmt.Sprintf("%q", got))
 	}
 	start, err := read(0, int64(len(parquetMagic)))
 	if err != nil {
@@ -121,44 +162,27 @@ func readFooter(r io.ReaderAt, size int64, part string) (
 	if string(start) != parquetMagic {
 		return bad(0, parquetMagic, fmt.Sprintf("%q", start))
 	}
-	n := int64(binary.LittleEndian.Uint32(rest[len(rest)-trailer:]))
-	footerOff := size - int64(trailer) - n
-	if footerOff < int64(len(parquetMagic)) || n > maxIndexBytes {
-		return bad(size-int64(trailer), "the size of a footer", n)
-	}
-	if footerOff < restOff {
-		more, err := read(footerOff, restOff)
-		if err != nil {
-			return nil, nil, 0, err
-		}
-		rest, restOff = append(more, rest...), footerOff
-	}
-	footer := rest[footerOff-restOff : size-int64(trailer)-restOff]
-	groups, err = decodeFooter(footer, part)
+	groups, err = decodeFooter(tail.footer(), part)
 	if err != nil {
-		return nil, nil, 0, rebase(err, footerOff)
+		return nil, nil, 0, rebase(err, tail.footerOff)
 	}
 	dataEnd := int64(len(parquetMagic))
 	for g := range groups {
 		for c := range groups[g] {
 			m := &groups[g][c]
 			if m.bytes > size-dataEnd {
-				return bad(footerOff, fmt.Sprintf("at most %d bytes of pages", size-dataEnd), m.bytes)
+				return bad(tail.footerOff, fmt.Sprintf("at most %d bytes of pages", size-dataEnd), m.bytes)
 			}
 			dataEnd += m.bytes
 		}
 	}
-	if dataEnd > footerOff || footerOff-dataEnd > maxIndexBytes {
-		return bad(footerOff, "indexes between pages and footer", fmt.Sprintf("%d bytes", footerOff-dataEnd))
+	if n := tail.footerOff - dataEnd; n < 0 || n > maxIndexBytes {
+		return bad(tail.footerOff, "indexes between pages and footer", fmt.Sprintf("%d bytes", n))
 	}
-	if dataEnd < restOff {
-		more, err := read(dataEnd, restOff)
-		if err != nil {
-			return nil, nil, 0, err
-		}
-		return groups, append(more, rest...), dataEnd, nil
+	if err := tail.from(dataEnd); err != nil {
+		return nil, nil, 0, err
 	}
-	return groups, rest[dataEnd-restOff:], dataEnd, nil
+	return groups, tail.data[dataEnd-tail.off:], dataEnd, nil
 }
 
 // decodeFooter decodes the parts of a FileMetaData that BuildPageIndex needs.

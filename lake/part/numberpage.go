@@ -129,7 +129,7 @@ func appendNumber(dst []byte, v int64, width int) []byte {
 
 // numberWidth is the size of a column's numbers as PLAIN.
 func numberWidth(col Column) int {
-	if col.Type() == format.Int32 {
+	if col.kind() == format.Int32 {
 		return 4
 	}
 	return 8

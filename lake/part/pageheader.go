@@ -53,7 +53,7 @@ func readPageHeader(raw []byte, col Column, rows int, part string) (h pageHeader
 				case 3: // rows
 					r.Int(g, thrift.I32, int64(rows), int64(rows))
 				case 4:
-					encoding := int64(col.Encoding())
+					encoding := int64(col.encoding())
 					r.Int(g, thrift.I32, encoding, encoding)
 				case 5:
 					h.Levels = int(r.Int(g, thrift.I32, 0, maxPageBytes))
@@ -63,7 +63,7 @@ func readPageHeader(raw []byte, col Column, rows int, part string) (h pageHeader
 					if h.Zstd = g.Kind == thrift.True; !h.Zstd && g.Kind != thrift.False {
 						r.Fail("a boolean", fmt.Sprintf("type %d", g.Kind))
 					}
-					if h.Zstd && col.Compression() != format.Zstd { // other readers trust the column's codec
+					if h.Zstd && col.compression() != format.Zstd { // other readers trust the column's codec
 						r.Fail("a page that is not compressed", "one that is")
 					}
 				default:
@@ -83,7 +83,7 @@ func readPageHeader(raw []byte, col Column, rows int, part string) (h pageHeader
 	}
 	h.Size = r.Offset()
 	if r.Err() == nil && (h.Compressed != r.Len() || h.Levels > h.Compressed || h.Levels > h.Uncompressed ||
-		(h.Levels != 0) != col.Optional() || (h.Nulls != 0 && !col.Optional())) {
+		(h.Levels != 0) != col.optional() || (h.Nulls != 0 && !col.optional())) {
 		r.Fail("sizes that agree", fmt.Sprintf("%d bytes left, %+v", r.Len(), h))
 	}
 	return h, r.Err()

@@ -101,8 +101,8 @@ func (b *PageIndexBlock) PageStart(i int) int64 { return b.starts[i] }
 // is the end of the last page.
 func (b *PageIndexBlock) PageOffset(col Column, i int) int64 { return b.cols[col].offsets[i] }
 
-// PageSum is the CRC-32C of header and data of page i of a column.
-func (b *PageIndexBlock) PageSum(col Column, i int) uint32 { return b.cols[col].sums[i] }
+// pageSum is the CRC-32C of header and data of page i of a column.
+func (b *PageIndexBlock) pageSum(col Column, i int) uint32 { return b.cols[col].sums[i] }
 
 // Page returns the rows [first, end) of the page that holds row. All three are counted in the row
 // group, like FirstRow. The block has to cover row.

@@ -212,55 +212,26 @@ func pageKeysMetadata(keys []byte, off int64) (name, value string) {
 // ReadPageKeys reads the page keys of a part of size bytes. There are none if no page begins within
 // a domain. Pages is about how many pages the part has. Usually one read suffices.
 func ReadPageKeys(read func(off, n int64) ([]byte, error), size, pages int64, part string) ([]PageKeyBlock, error) {
-	const trailer = 4 + len(parquetMagic)
-	bad := func(at int64, want, got any) ([]PageKeyBlock, error) {
-		return nil, codec.Corrupt(part, "footer", at, want, got)
-	}
-	if size < int64(trailer+len(parquetMagic)) || size > maxFileBytes {
-		return bad(-1, "a Parquet file", fmt.Sprintf("%d bytes", size))
-	}
 	// A key takes some 20 bytes, and the footer some kilobytes a row group.
-	restOff := max(0, size-min(footerGuess, 8<<10+32*pages))
-	rest, err := read(restOff, size-restOff)
+	tail, err := readTail(read, size, min(footerGuess, 8<<10+32*pages), part)
 	if err != nil {
 		return nil, err
 	}
-	// from makes rest begin at byte off at the latest.
-	from := func(off int64) error {
-		if off >= restOff {
-			return nil
-		}
-		more, err := read(off, restOff-off)
-		rest, restOff = append(more, rest...), off
-		return err
-	}
-	if got := rest[len(rest)-len(parquetMagic):]; string(got) != parquetMagic {
-		return bad(size-int64(len(parquetMagic)), parquetMagic, fmt.Sprintf("%q", got))
-	}
-	n := int64(uint32(rest[len(rest)-trailer]) | uint32(rest[len(rest)-trailer+1])<<8 |
-		uint32(rest[len(rest)-trailer+2])<<16 | uint32(rest[len(rest)-trailer+3])<<24)
-	footerOff := size - int64(trailer) - n
-	if footerOff < int64(len(parquetMagic)) || n > maxIndexBytes {
-		return bad(size-int64(trailer), "the size of a footer", n)
-	}
-	if err := from(footerOff); err != nil {
-		return nil, err
-	}
-	value, ok, err := footerValue(rest[footerOff-restOff:len(rest)-trailer], part)
+	value, ok, err := footerValue(tail.footer(), part)
 	if err != nil || !ok {
-		return nil, rebase(err, footerOff)
+		return nil, rebase(err, tail.footerOff)
 	}
 	var off, bytes int64
 	var sum uint32
 	if _, err := fmt.Sscanf(value, "%d %d %08x", &off, &bytes, &sum); err != nil ||
 		value != fmt.Sprintf("%d %d %08x", off, bytes, sum) || off < int64(len(parquetMagic)) || bytes <= 0 ||
-		bytes > maxIndexBytes || off+bytes != footerOff {
-		return bad(footerOff, pageKeysName+" of at most 64 MiB before the footer", fmt.Sprintf("%.60q", value))
+		bytes > maxIndexBytes || off+bytes != tail.footerOff {
+		return nil, codec.Corrupt(part, "footer", tail.footerOff, pageKeysName+" of at most 64 MiB before the footer", fmt.Sprintf("%.60q", value))
 	}
-	if err := from(off); err != nil {
+	if err := tail.from(off); err != nil {
 		return nil, err
 	}
-	keys := rest[off-restOff:][:bytes]
+	keys := tail.data[off-tail.off:][:bytes]
 	if got := codec.CRC32C(keys); got != sum {
 		return nil, codec.Corrupt(part, "page keys", off, fmt.Sprintf("CRC-32C %08x", sum), fmt.Sprintf("%08x", got))
 	}

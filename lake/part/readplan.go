@@ -93,7 +93,7 @@ func (p *Plan) AppendTo(dst *Columns, file string, data [][]byte) error {
 	dec := pageDecoders.Get().(*pageDecoder)
 	defer pageDecoders.Put(dec)
 	for _, pc := range p.planned[:p.nplanned] {
-		dst.Grow(pc.col, int(p.rows))
+		dst.grow(pc.col, int(p.rows))
 		lo := p.skip
 		left := p.rows
 		for i := p.from; i < p.to; i++ {
@@ -116,7 +116,7 @@ func (p *Plan) page(pc plannedColumn, i int, file string, data [][]byte) encoded
 	return encodedPage{
 		col: pc.col, file: file, off: off,
 		raw:  data[pc.rng][off-base : b.PageOffset(pc.col, i+1)-base],
-		sum:  b.PageSum(pc.col, i),
+		sum:  b.pageSum(pc.col, i),
 		rows: int(b.PageStart(i+1) - b.PageStart(i)),
 	}
 }

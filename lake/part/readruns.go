@@ -20,7 +20,7 @@ func (p *Plan) DomainRuns(dst *DomainRuns, file string, data [][]byte) error {
 	if err := p.checkRanges(file, data); err != nil {
 		return err
 	}
-	dst.Reset()
+	dst.reset()
 	dec := pageDecoders.Get().(*pageDecoder)
 	defer pageDecoders.Put(dec)
 	measured := false // a row has a timestamp or a size
@@ -53,7 +53,7 @@ func (p *Plan) DomainRuns(dst *DomainRuns, file string, data [][]byte) error {
 		if pc.col == ColDomain {
 			continue
 		}
-		m.Grow(pc.col, int(p.rows))
+		m.grow(pc.col, int(p.rows))
 		for i := p.from; i < p.to; i++ {
 			pg := p.page(pc, i, file, data)
 			if err := dec.appendColumn(m, &pg, 0, pg.rows); err != nil {
@@ -78,7 +78,7 @@ func (d *pageDecoder) appendRuns(dst *DomainRuns, values []byte, n int) bool {
 	for i, prefix := range prefixes {
 		suffix := int(suffixes[i])
 		if suffix == 0 && int(prefix) == last && !first {
-			dst.Extend(1)
+			dst.extend(1)
 			continue
 		}
 		if prefix < 0 || int(prefix) > last || suffix < 0 || suffix > len(rest) {
@@ -88,10 +88,10 @@ func (d *pageDecoder) appendRuns(dst *DomainRuns, values []byte, n int) bool {
 		if left -= last; left < 0 {
 			return false
 		}
-		if first && dst.Len() > 0 && bytes.Equal(dst.Last(), rest[:suffix]) {
-			dst.Extend(1)
+		if first && dst.Len() > 0 && bytes.Equal(dst.last(), rest[:suffix]) {
+			dst.extend(1)
 		} else {
-			dst.Append(dst.Last()[:prefix], rest[:suffix], 1)
+			dst.append(dst.last()[:prefix], rest[:suffix], 1)
 		}
 		first = false
 		rest = rest[suffix:]

@@ -1,30 +1,21 @@
 package part
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
-	"github.com/urlake/urlake/lake"
-	"github.com/urlake/urlake/lake/blob"
 	"github.com/urlake/urlake/lake/codec"
 	"github.com/urlake/urlake/lake/row"
 )
 
 // Runs of domains and their measures agree with the columns, however many pages are read at once.
 func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
-	ctx := context.Background()
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 77))
-		store := blob.NewMemory()
-		w := NewWriter(ctx, store, Options{
-			Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: t.TempDir(),
-			Limits: Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000},
-		})
-		var keys [][]byte
+		var rows []row.Row
 		for range 400 {
 			domain := fmt.Sprintf("d%d.example", int(30*rng.Float64()*rng.Float64()))
 			path := fmt.Sprintf("/%x", rng.Uint64())
@@ -35,33 +26,9 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 			if seed%3 > 1 && rng.IntN(3) < 1 {
 				r.HasSize, r.Size = true, rng.Int64N(1e6)
 			}
-			keys = append(keys, r.AppendKey(nil))
+			rows = append(rows, r)
 		}
-		slices.SortFunc(keys, slices.Compare[[]byte])
-		var key row.Key
-		for _, k := range keys {
-			if err := key.Next(k); err != nil {
-				t.Fatal(err)
-			}
-			if err := key.Pass(w); err != nil {
-				t.Fatal(err)
-			}
-		}
-		parts, err := w.Finish()
-		if err != nil {
-			t.Fatal(err)
-		}
-		read := func(p *Plan, file string) [][]byte {
-			var data [][]byte
-			for _, r := range p.Ranges {
-				b, err := store.ReadRange(ctx, file, r.Offset, r.Bytes)
-				if err != nil {
-					t.Fatal(err)
-				}
-				data = append(data, b)
-			}
-			return data
-		}
+		store, parts := writeParts(t, sortedRows(rows), Limits{PageRows: 1 + rng.IntN(9), RowGroupBytes: 2000})
 		var d DomainRuns
 		for _, p := range parts {
 			for i := range p.Blocks {
@@ -72,7 +39,10 @@ func TestDomainRunsAreThoseOfTheColumns(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					data := read(plan, p.Part.Key)
+					data, err := plan.Read(t.Context(), store, p.Part.Key)
+					if err != nil {
+						t.Fatal(err)
+					}
 					if err := plan.DomainRuns(&d, p.Part.Key, data); err != nil {
 						t.Fatal(err)
 					}
@@ -153,43 +123,23 @@ func FuzzDomainRuns(f *testing.F) {
 
 // BenchmarkDomainRuns decodes the domains of a part.
 func BenchmarkDomainRuns(b *testing.B) {
-	ctx := context.Background()
-	store := blob.NewMemory()
-	w := NewWriter(ctx, store, Options{
-		Dataset: 1, Batch: "b", Prefix: lake.AnyPrefix, TempDir: b.TempDir(),
-	})
-	var key row.Key
-	var rows int64
+	var rows []row.Row
 	rng := rand.New(rand.NewPCG(5, 5))
 	for domain := range 20_000 {
 		name := fmt.Sprintf("domain-%05d.example", domain)
 		for path := range 1 + int(4*rng.ExpFloat64()) {
-			r := row.Row{Domain: name, Host: name, PathQuery: fmt.Sprintf("/%05d", path), Scheme: "https", Port: -1}
-			if err := key.Next(r.AppendKey(nil)); err != nil {
-				b.Fatal(err)
-			}
-			if err := key.Pass(w); err != nil {
-				b.Fatal(err)
-			}
-			rows++
+			rows = append(rows, row.Row{Domain: name, Host: name, PathQuery: fmt.Sprintf("/%05d", path), Scheme: "https", Port: -1})
 		}
 	}
-	parts, err := w.Finish()
-	if err != nil {
-		b.Fatal(err)
-	}
+	store, parts := writeParts(b, rows, Limits{})
 	block := &parts[0].Blocks[0]
 	plan, err := NewDomainPlan(block, 0, block.Pages())
 	if err != nil {
 		b.Fatal(err)
 	}
-	var data [][]byte
-	for _, r := range plan.Ranges {
-		d, err := store.ReadRange(ctx, parts[0].Part.Key, r.Offset, r.Bytes)
-		if err != nil {
-			b.Fatal(err)
-		}
-		data = append(data, d)
+	data, err := plan.Read(b.Context(), store, parts[0].Part.Key)
+	if err != nil {
+		b.Fatal(err)
 	}
 	var d DomainRuns
 	for b.Loop() {

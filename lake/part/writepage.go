@@ -80,7 +80,7 @@ func (w *Writer) endPage() error {
 		if err := w.opt.Domains.Domains(&w.domains); err != nil {
 			return err
 		}
-		w.domains.Reset()
+		w.domains.reset()
 	}
 	w.numbers[ColTS].toMicros()
 	w.pageKeys = append(w.pageKeys, w.pageKey())
@@ -137,7 +137,7 @@ func (w *Writer) measurePage() (int64, error) {
 		switch {
 		case col == ColPathQuery || col == ColURLID || col == ColDatasetID:
 			continue // counted above
-		case col.Type() == format.ByteArray:
+		case col.kind() == format.ByteArray:
 			if !w.texts[col].valid() {
 				return 0, errUTF8
 			}
@@ -155,7 +155,7 @@ func (w *Writer) measurePage() (int64, error) {
 
 // levelBytes bounds the size of the definition levels of a page as appendLevels writes them.
 func levelBytes(col Column, rows, nulls int) int {
-	if !col.Optional() {
+	if !col.optional() {
 		return 0
 	}
 	if nulls == 0 || nulls == rows {
@@ -169,7 +169,7 @@ func levelBytes(col Column, rows, nulls int) int {
 func (w *Writer) encodePage(col Column) {
 	c := &w.cols[col]
 	page := writtenPage{rows: w.rows}
-	h := pageHeader{Zstd: col.Compression() == format.Zstd}
+	h := pageHeader{Zstd: col.compression() == format.Zstd}
 	body := w.encoded[:0]
 	// useSlab makes body a part of a slab if the content is large, so that it need not be copied.
 	useSlab := func(content int) {
@@ -195,10 +195,10 @@ func (w *Writer) encodePage(col Column) {
 		page.max = page.min
 		h.Uncompressed = 4 * w.rows
 		body = w.appendRepeated(body, page.min, w.rows)
-	case col.Type() == format.ByteArray:
+	case col.kind() == format.ByteArray:
 		t := &w.texts[col]
 		page.nulls = t.nulls(w.rows)
-		if col.Optional() {
+		if col.optional() {
 			body = w.appendLevels(body, page.nulls, len(t.runs), func(i int) (int, bool) {
 				return t.end(i, w.rows) - int(t.runs[i].row), t.runs[i].null
 			})
@@ -217,7 +217,7 @@ func (w *Writer) encodePage(col Column) {
 	default:
 		t := &w.numbers[col]
 		page.nulls = t.nulls(w.rows)
-		if col.Optional() {
+		if col.optional() {
 			body = w.appendLevels(body, page.nulls, len(t.runs), func(i int) (int, bool) {
 				return t.end(i, w.rows) - int(t.runs[i].row), t.runs[i].null
 			})
@@ -244,7 +244,7 @@ func (w *Writer) encodePage(col Column) {
 	h.Nulls = page.nulls
 	h.Compressed = len(body)
 	h.CRC = crc32.ChecksumIEEE(body)
-	header := appendPageHeader(w.header[:0], h, w.rows, col.Encoding())
+	header := appendPageHeader(w.header[:0], h, w.rows, col.encoding())
 	w.header = header
 	page.bytes = len(header) + len(body)
 	page.rawBytes = len(header) + h.Uncompressed

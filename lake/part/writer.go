@@ -141,7 +141,7 @@ func (b *pageBuffers) reset() {
 	b.ids = b.ids[:0]
 	b.path.reset()
 	b.path.textBounds = textBounds{}
-	b.domains.Reset()
+	b.domains.reset()
 	for i := range NumColumns {
 		b.numbers[i].reset()
 		b.texts[i].reset()
@@ -313,14 +313,14 @@ func (w *Writer) startDomain(domain []byte) {
 	w.numbers[ColDomainID].set(w.rows, int64(w.domainID))
 	if w.opt.Domains != nil {
 		w.endDomain()
-		w.domains.Append(nil, domain, 0)
+		w.domains.append(nil, domain, 0)
 	}
 }
 
 // endDomain counts the rows of the page's last domain.
 func (w *Writer) endDomain() {
 	if w.domains.Len() > 0 {
-		w.domains.Extend(int64(w.rows - w.domainStart))
+		w.domains.extend(int64(w.rows - w.domainStart))
 	}
 	w.domainStart = w.rows
 }

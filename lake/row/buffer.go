@@ -207,12 +207,12 @@ func (b *Buffer) newName(size int) ([]byte, uint32) {
 // return before the rows are used. A row that would be longer than row.MaxKey as a key is rejected
 // with row.ErrRowTooLarge. A Full buffer takes rows too; its owner is to write it out soon.
 func (b *Buffer) Add(host uint32, path []byte, suffix *Suffix) error {
-	kind, rest := suffix.Kind(), 0
+	kind, rest := suffix.kind(), 0
 	size := len(path)
 	if kind == OwnSuffix {
-		rest = suffix.KeySize()
+		rest = suffix.keySize()
 		size += 4 + rest
-		if suffix.HasZeroByte() {
+		if suffix.hasZeroByte() {
 			return errZeroByte
 		}
 	}
@@ -225,7 +225,7 @@ func (b *Buffer) Add(host uint32, path []byte, suffix *Suffix) error {
 	dst := b.appendRow(host, path, kind, size)
 	if kind == OwnSuffix {
 		binary.LittleEndian.PutUint32(dst, uint32(rest))
-		suffix.AppendKey(dst[:4])
+		suffix.appendKey(dst[:4])
 	}
 	if len(path) == 0 || path[0] != '/' {
 		b.depth = 0

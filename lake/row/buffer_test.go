@@ -246,8 +246,7 @@ func TestLoadOfTooManyNamesFails(t *testing.T) {
 	if err := b.AddPlain(0, []byte("/"), true); err != nil {
 		t.Fatal(err)
 	}
-	var rows, keyBytes [Partitions]int64
-	f, err := b.WriteShuffle(ctx, store, "f", &rows, &keyBytes)
+	f, err := writeShuffleFile(ctx, b, store, "f")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,8 +272,7 @@ func TestLoadOfManyFilesUsesFewBuffers(t *testing.T) {
 		if err := b.AddPlain(0, fmt.Appendf(nil, "/%d", i), true); err != nil {
 			t.Fatal(err)
 		}
-		var rows, keyBytes [Partitions]int64
-		f, err := b.WriteShuffle(ctx, store, fmt.Sprintf("f%d", i), &rows, &keyBytes)
+		f, err := writeShuffleFile(ctx, b, store, fmt.Sprintf("f%d", i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -392,8 +390,7 @@ func BenchmarkLoadedRows(b *testing.B) {
 	var files []ShuffleFile
 	for i := range 4 {
 		fillBuffer(b, buffer, benchmarkRows/4, uint64(i))
-		var rows, keyBytes [Partitions]int64
-		f, err := buffer.WriteShuffle(ctx, store, fmt.Sprintf("staging/%d", i), &rows, &keyBytes)
+		f, err := writeShuffleFile(ctx, buffer, store, fmt.Sprintf("staging/%d", i))
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -167,7 +167,7 @@ func (b *Buffer) pass(h *bufferHost, sink Sink) error {
 			} else {
 				b.passSuffixes = append(b.passSuffixes, Suffix{})
 				suffix = &b.passSuffixes[len(b.passSuffixes)-1]
-				if err := suffix.Parse(b.suffixKey(r)); err != nil {
+				if err := suffix.parse(b.suffixKey(r), 0); err != nil {
 					return err
 				}
 			}

@@ -57,11 +57,11 @@ type Key struct {
 
 // Next steps to key, which it copies. It returns a *codec.CorruptError if no row has this key,
 // ErrRowTooLarge if the key is longer than MaxKey, and ErrOrder if it is below the previous key.
-func (k *Key) Next(key []byte) error { return k.Follow(key, codec.CommonPrefix(k.key, key)) }
+func (k *Key) Next(key []byte) error { return k.follow(key, codec.CommonPrefix(k.key, key)) }
 
-// Follow is Next for a caller that knows the length of the longest common prefix of key and the
+// follow is Next for a caller that knows the length of the longest common prefix of key and the
 // previous key.
-func (k *Key) Follow(key []byte, shared int) error {
+func (k *Key) follow(key []byte, shared int) error {
 	if len(key) > MaxKey+maxBatch {
 		return fmt.Errorf("%w: key of %d bytes, at most %d are allowed", ErrRowTooLarge, len(key), MaxKey)
 	}
@@ -102,8 +102,8 @@ func (k *Key) corrupt(err error) error {
 	return err
 }
 
-// SameRecord reports whether the row differs from the previous one at most in its raw URL.
-func (k *Key) SameRecord() bool { return k.changed == keyFields }
+// sameRecord reports whether the row differs from the previous one at most in its raw URL.
+func (k *Key) sameRecord() bool { return k.changed == keyFields }
 
 // start returns where a field starts.
 func (k *Key) start(field int) int {

@@ -123,10 +123,10 @@ func mergeKeys(ctx context.Context, sections []section, yield func(key []byte, s
 func records(sink Sink) func(key []byte, shared int) error {
 	k := new(Key)
 	return func(key []byte, shared int) error {
-		if err := k.Follow(key, shared); err != nil {
+		if err := k.follow(key, shared); err != nil {
 			return fmt.Errorf("merge rows: %w", err)
 		}
-		if k.SameRecord() {
+		if k.sameRecord() {
 			return nil
 		}
 		return k.Pass(sink)

@@ -39,7 +39,7 @@ func (r *Row) AppendKey(dst []byte) []byte {
 		Scheme: r.Scheme, Port: r.Port, TS: r.TS, HasTS: r.HasTS, Size: r.Size, HasSize: r.HasSize,
 		Extras: r.Extras, RawURL: r.RawURL,
 	}
-	return s.AppendKey(dst)
+	return s.appendKey(dst)
 }
 
 // View returns b as a string without copying it. The string is valid until b is written to.
@@ -83,15 +83,15 @@ var (
 		HTTPSuffix:  {Scheme: "http", Port: -1},
 	}
 
-	// usualSuffixKeys are what AppendKey appends for UsualSuffixes.
+	// usualSuffixKeys are what appendKey appends for UsualSuffixes.
 	usualSuffixKeys = [OwnSuffix][]byte{
-		HTTPSSuffix: UsualSuffixes[HTTPSSuffix].AppendKey(nil),
-		HTTPSuffix:  UsualSuffixes[HTTPSuffix].AppendKey(nil),
+		HTTPSSuffix: UsualSuffixes[HTTPSSuffix].appendKey(nil),
+		HTTPSuffix:  UsualSuffixes[HTTPSuffix].appendKey(nil),
 	}
 )
 
-// Kind returns the suffix's kind.
-func (s *Suffix) Kind() int {
+// kind returns the suffix's kind.
+func (s *Suffix) kind() int {
 	if s.Port < 0 && !s.HasTS && !s.HasSize && s.Extras == "" && s.RawURL == "" && s.Batch == "" {
 		switch s.Scheme {
 		case "https":
@@ -103,14 +103,14 @@ func (s *Suffix) Kind() int {
 	return OwnSuffix
 }
 
-// HasZeroByte reports whether a string of the record has a zero byte, so that its key would be
+// hasZeroByte reports whether a string of the record has a zero byte, so that its key would be
 // ambiguous.
-func (s *Suffix) HasZeroByte() bool {
+func (s *Suffix) hasZeroByte() bool {
 	return strings.IndexByte(s.Scheme, 0) >= 0 || strings.IndexByte(s.Extras, 0) >= 0
 }
 
-// AppendKey appends the part of a row's key after the path_query; see Row.AppendKey.
-func (s *Suffix) AppendKey(dst []byte) []byte {
+// appendKey appends the part of a row's key after the path_query; see Row.AppendKey.
+func (s *Suffix) appendKey(dst []byte) []byte {
 	dst = append(append(dst, s.Scheme...), 0)
 	if s.Port < 0 {
 		dst = append(dst, 0)
@@ -133,8 +133,8 @@ func appendOptional(dst []byte, v int64, ok bool) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, 1), uint64(v)^keySign)
 }
 
-// KeySize returns the number of bytes that AppendKey appends.
-func (s *Suffix) KeySize() int {
+// keySize returns the number of bytes that appendKey appends.
+func (s *Suffix) keySize() int {
 	n := len(s.Scheme) + 1 + 1 + 1 + 1 + len(s.Extras) + 1 + len(s.RawURL)
 	if s.Port >= 0 {
 		n += 2
@@ -151,19 +151,8 @@ func (s *Suffix) KeySize() int {
 	return n
 }
 
-// splitExtras splits the text of a key from extras to batch.
-func splitExtras(text string) (extras, batch string) {
-	if len(text) > 0 {
-		extras, batch, _ = strings.Cut(text, string(rune(batchMark)))
-	}
-	return extras, batch
-}
-
-// Parse is the inverse of AppendKey. The strings of s are views into key.
-// Other bytes are a *codec.CorruptError.
-func (s *Suffix) Parse(key []byte) error { return s.parse(key, 0) }
-
-// parse sets s to the suffix that begins at an offset of a key.
+// parse sets s to the suffix that begins at an offset of a key. The strings of s are views into
+// key. Bytes that appendKey does not append are a *codec.CorruptError.
 func (s *Suffix) parse(key []byte, at int) error {
 	var field string // that is parsed
 	var wrong error
@@ -213,7 +202,10 @@ func (s *Suffix) parse(key []byte, at int) error {
 	s.TS = int64(v ^ keySign)
 	v, s.HasSize = number("size", 8)
 	s.Size = int64(v ^ keySign)
-	s.Extras, s.Batch = splitExtras(text("extras"))
+	s.Extras, s.Batch = text("extras"), ""
+	if s.Extras != "" {
+		s.Extras, s.Batch, _ = strings.Cut(s.Extras, string(rune(batchMark)))
+	}
 	s.RawURL = View(key[at:])
 	if wrong != nil {
 		*s = Suffix{}

@@ -154,7 +154,7 @@ func (s *runSink) Rows(hosts []SortedHost, rows []SortedRow) (records int, err e
 		s.host = append(append(append(append(s.host[:0], h.Domain...), 0), h.Host...), 0)
 		for _, r := range rows[:h.Rows] {
 			s.key = append(append(append(s.key[:0], s.host...), r.Path...), 0)
-			s.key = r.Suffix.AppendKey(s.key)
+			s.key = r.Suffix.appendKey(s.key)
 			shared := codec.CommonPrefix(s.run.last, s.key)
 			if shared >= len(s.key)-len(r.Suffix.RawURL) {
 				continue // an equal record, as no record is a prefix of another
