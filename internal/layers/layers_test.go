@@ -163,8 +163,9 @@ var allowed = map[string][]string{
 	"worker": {"internal/cli", "lake/blob/s3blob", "worker/command"},
 	"worker/command": {
 		"activities", "export/postgres", "frontier/feed", "internal/cli", "internal/dial",
-		"internal/storemetrics", "internal/tracing", "internal/tracing/otlp", "lake", "lake/blob",
-		"lake/ingest", "lake/ingest/allow", "lake/ingest/many", "publish", "workflows",
+		"internal/processors", "internal/storemetrics", "internal/tracing", "internal/tracing/otlp",
+		"lake", "lake/blob", "lake/ingest", "lake/ingest/allow", "lake/ingest/many", "publish",
+		"workflows",
 	},
 	"starter": {"internal/cli", "lake/blob/s3blob", "starter/command"},
 	"starter/command": {
@@ -277,6 +278,7 @@ var allowed = map[string][]string{
 	"internal/layers":       {},
 	"internal/mapped":       {"lake/blob", "lake/codec"},
 	"internal/model":        {},
+	"internal/processors":   {},
 	"internal/storemetrics": {"lake/blob"},
 	"internal/supervise":    {},
 	"internal/testenv":      {"internal/addresses"},

@@ -26,6 +26,7 @@ import (
 	"github.com/urlake/urlake/frontier/feed"
 	"github.com/urlake/urlake/internal/cli"
 	"github.com/urlake/urlake/internal/dial"
+	"github.com/urlake/urlake/internal/processors"
 	"github.com/urlake/urlake/internal/tracing"
 	"github.com/urlake/urlake/internal/tracing/otlp"
 	"github.com/urlake/urlake/lake"
@@ -179,7 +180,7 @@ func run(ctx context.Context, o options, stderr io.Writer) error {
 		return err
 	}
 	if os.Getenv("GOMAXPROCS") == "" {
-		useProcessors(runtime.GOMAXPROCS(0))
+		processors.Use(runtime.GOMAXPROCS(0))
 	}
 	memory := limitMemory(o.memory, slices.Contains(o.pools, activities.PoolControl))
 	if err := cli.CheckLake(lakeURL); err != nil {

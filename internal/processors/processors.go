@@ -1,4 +1,6 @@
-package command
+// Package processors configures the Go runtime and the kernel scheduler for a process that runs the
+// steps of a batch. Worker calls Use once at its start.
+package processors
 
 import (
 	"runtime"
@@ -16,11 +18,11 @@ const (
 	slice = 100 * time.Millisecond
 )
 
-// useProcessors configures this process to run steps on n processors. The Go runtime runs a few
-// more than n goroutines at once, because some of them wait for the disk. On Linux, all threads get
-// the scheduling policy SCHED_BATCH (sched(7)) with slices of 100 ms, so that a thread that wakes
-// up does not preempt another. If the kernel rejects the policy, it stays as it was.
-func useProcessors(n int) {
+// Use configures this process to run steps on n processors. The Go runtime runs a few more than n
+// goroutines at once, because some of them wait for the disk. On Linux, all threads get the
+// scheduling policy SCHED_BATCH (sched(7)) with slices of 100 ms, so that a thread that wakes up
+// does not preempt another. If the kernel rejects the policy, it stays as it was.
+func Use(n int) {
 	runtime.GOMAXPROCS(n + extra)
-	batchScheduling()
+	batch()
 }

@@ -1,4 +1,4 @@
-package command
+package processors
 
 import (
 	"errors"
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// use sets the policy of all threads, including threads started afterwards.
+// Use sets the policy of all threads, including threads started afterwards.
 func TestUse(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -30,7 +30,7 @@ func TestUse(t *testing.T) {
 	} else if err := unix.SchedSetAttr(0, before, 0); err != nil {
 		t.Fatal(err)
 	}
-	useProcessors(3)
+	Use(3)
 	if n := runtime.GOMAXPROCS(0); n != 3+extra {
 		t.Errorf("GOMAXPROCS is %d, want %d", n, 3+extra)
 	}

@@ -1,4 +1,4 @@
-package command
+package processors
 
 import (
 	"os"
@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batchScheduling sets the scheduling policy of all threads of the process. Threads started later
-// inherit it. The length of slices takes effect since Linux 6.12; older kernels ignore it.
-func batchScheduling() {
+// batch sets the scheduling policy of all threads of the process. Threads started later inherit it.
+// The length of slices takes effect since Linux 6.12; older kernels ignore it.
+func batch() {
 	batchThreads()
 	batchThreads() // threads started during the first call
 }

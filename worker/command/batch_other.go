@@ -1,6 +1,0 @@
-//go:build !linux
-
-package command
-
-// batchScheduling does nothing: other systems have no such policy.
-func batchScheduling() {}
