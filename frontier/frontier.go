@@ -146,7 +146,7 @@ type owned struct {
 	// changing is held while settings of keys are changed.
 	changing sync.Mutex
 	domains  domains
-	robots   *Store
+	robots   *robotsStore
 	// robotsChanging is held while a robots.txt is replaced, before changing.
 	robotsChanging sync.Mutex
 	// limits are those of SetLimit, by queue.

@@ -43,7 +43,7 @@ type RobotsFile struct {
 const robotsName = "robots"
 
 func (s *owned) openRobots(dir string, o Options) error {
-	store, damaged, err := Open(filepath.Join(dir, robotsName), o.Shard.Sync)
+	store, damaged, err := openRobotsStore(filepath.Join(dir, robotsName), o.Shard.Sync)
 	if err != nil {
 		return err
 	}
@@ -80,14 +80,14 @@ func (f *Frontier) SetRobots(ctx context.Context, key string, r RobotsFile) erro
 	}
 	defer release()
 	now := f.now()
-	file := File{Host: host, Text: r.Text, Expires: now + robotsHolds.Milliseconds(), Delay: robots.Parse(string(r.Text), f.o.RobotsAgent).Delay}
+	file := robotsEntry{Host: host, Text: r.Text, Expires: now + robotsHolds.Milliseconds(), Delay: robots.Parse(string(r.Text), f.o.RobotsAgent).Delay}
 	if !r.Expires.IsZero() {
 		file.Expires = r.Expires.UnixMilli()
 	}
 	return f.setRobots(context.WithoutCancel(ctx), s, key, file, now)
 }
 
-func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file File, now int64) error {
+func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file robotsEntry, now int64) error {
 	s.robotsChanging.Lock()
 	defer s.robotsChanging.Unlock()
 	before, _, err := s.robots.Head(key, file.Host, now)
@@ -111,14 +111,14 @@ func (f *Frontier) setRobots(ctx context.Context, s *owned, key string, file Fil
 // otherDelays returns files with all the delays that a key has without one that is replaced. As
 // long as the new one asks for as much as that, what Redis has is enough: a key may have very many
 // hosts.
-func (s *owned) otherDelays(key string, file, before File, now int64) (all []File, err error) {
+func (s *owned) otherDelays(key string, file, before robotsEntry, now int64) (all []robotsEntry, err error) {
 	if before.Delay <= file.Delay && before.Expires <= file.Expires {
 		for _, r := range s.coord.Settings(key).Robots {
-			all = append(all, File{Delay: r.Delay, Expires: r.Until})
+			all = append(all, robotsEntry{Delay: r.Delay, Expires: r.Until})
 		}
 		return all, nil
 	}
-	err = s.robots.Files(key, now, func(other File) bool {
+	err = s.robots.Files(key, now, func(other robotsEntry) bool {
 		if other.Host != file.Host && other.Delay > 0 {
 			all = append(all, other)
 		}
@@ -129,8 +129,8 @@ func (s *owned) otherDelays(key string, file, before File, now int64) (all []Fil
 
 // robotsDelays returns the delays that files ask for, without those that hold no longer than a
 // longer one.
-func (f *Frontier) robotsDelays(files []File, now int64) []coord.RobotsDelay {
-	slices.SortFunc(files, func(a, b File) int {
+func (f *Frontier) robotsDelays(files []robotsEntry, now int64) []coord.RobotsDelay {
+	slices.SortFunc(files, func(a, b robotsEntry) int {
 		return cmp.Or(cmp.Compare(b.Delay, a.Delay), cmp.Compare(b.Expires, a.Expires))
 	})
 	var all []coord.RobotsDelay
@@ -168,13 +168,13 @@ func (f *Frontier) Robots(key, host string) (r RobotsFile, ok bool, err error) {
 	return f.robotsFile(file), ok, err
 }
 
-func (f *Frontier) robotsFile(r File) RobotsFile {
+func (f *Frontier) robotsFile(r robotsEntry) RobotsFile {
 	return RobotsFile{r.Host, r.Text, time.UnixMilli(r.Expires).UTC(), min(r.Delay, f.o.MaxRobotsDelay)}
 }
 
 // robotsOf returns some of the files of a key.
 func (f *Frontier) robotsOf(s *owned, key string, now int64) (all []RobotsFile, err error) {
-	err = s.robots.Files(key, now, func(r File) bool {
+	err = s.robots.Files(key, now, func(r robotsEntry) bool {
 		all = append(all, f.robotsFile(r))
 		return len(all) < robotsListed
 	})

@@ -26,8 +26,8 @@ type excludedLake struct {
 	rules  *exclusionRules
 }
 
-// FollowTakedowns follows the takedowns of the lake in a store.
-func FollowTakedowns(store blob.Store) *excludedLake {
+// followTakedowns follows the takedowns of the lake in a store.
+func followTakedowns(store blob.Store) *excludedLake {
 	return &excludedLake{store: store, follower: catalog.NewFollower(store)}
 }
 

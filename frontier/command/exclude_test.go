@@ -1,6 +1,6 @@
 //go:build unix
 
-package command_test
+package command
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/urlake/urlake/frontier"
-	"github.com/urlake/urlake/frontier/command"
 	"github.com/urlake/urlake/frontier/coord"
 	"github.com/urlake/urlake/frontier/shard"
 	"github.com/urlake/urlake/internal/testenv"
@@ -58,7 +57,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lake := command.FollowTakedowns(store)
+	lake := followTakedowns(store)
 	r.f, err = frontier.New(t.Context(), c, frontier.Options{
 		Dir: t.TempDir(), Shards: 2, Lease: time.Minute, Tries: 3, Own: time.Minute, Shard: shard.Options{MemoryBytes: 1 << 20},
 		Now: func() time.Time { return time.UnixMilli(r.now.Load()) }, Log: slog.New(slog.DiscardHandler),
@@ -277,7 +276,7 @@ func TestALakeThatCannotBeRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rules, err := command.FollowTakedowns(empty).Rules(t.Context()); err == nil {
+	if rules, err := followTakedowns(empty).Rules(t.Context()); err == nil {
 		t.Fatalf("a folder without a lake has %d rules", rules.Len())
 	}
 }

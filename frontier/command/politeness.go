@@ -75,7 +75,7 @@ func (t *takedowns) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--lake: %w", err)
 	}
-	t.follow = FollowTakedowns(store)
+	t.follow = followTakedowns(store)
 	_, err = t.follow.Rules(ctx)
 	return err
 }

@@ -164,7 +164,7 @@ func ReadManifest(ctx context.Context, store blob.Store) (*Manifest, string, err
 	return m, etag, nil
 }
 
-// ReadManifestUnchecked is Read without the check whether the lake has published more since. It
+// ReadManifestUnchecked is ReadManifest without the check whether the lake has published more since. It
 // reads nothing but the manifest, for callers that ask often.
 func ReadManifestUnchecked(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	m, etag, err := readManifest(ctx, store)

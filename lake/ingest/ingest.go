@@ -202,7 +202,7 @@ type Spec struct {
 	// hold no records, and the rest of those that are damaged. The batch record names them. Without
 	// it the first of them fails the ingest.
 	SkipUnreadable bool `json:"skip_unreadable,omitempty"`
-	// Unwrap takes the page's URL from the URL of an archive's copy (package unwrap), and the time
+	// Unwrap takes the page's URL from the URL of an archive's copy (see unwrap.go), and the time
 	// of the copy if the record has no other.
 	Unwrap bool `json:"unwrap,omitempty"`
 

@@ -173,8 +173,8 @@ func LastSweep(ctx context.Context, store blob.Store) (epoch uint64, err error) 
 }
 
 // AwaitSweep returns when sweep number epoch has ended. 0 stands for none. Callers have read the
-// number in the document that they are about to replace. The error is ErrOpen if it has not ended
-// after maxAwait: the caller's step is to be repeated.
+// number in the document that they are about to replace. The error is ErrSweepOpen if it has not
+// ended after maxAwait: the caller's step is to be repeated.
 func AwaitSweep(ctx context.Context, store blob.Store, epoch uint64) error {
 	if epoch == 0 {
 		return nil
@@ -270,8 +270,8 @@ type Sweep struct {
 	done chan struct{}
 }
 
-// BeginSweep begins a sweep, and renews it until End. Timeout is 0 for DefaultTimeout. If another
-// sweep has not ended after maxAwait, the error is ErrOpen.
+// BeginSweep begins a sweep, and renews it until End. Timeout is 0 for defaultSweepTimeout. If
+// another sweep has not ended after maxAwait, the error is ErrSweepOpen.
 func BeginSweep(ctx context.Context, store blob.Store, timeout time.Duration) (*Sweep, error) {
 	if timeout == 0 {
 		timeout = defaultSweepTimeout
@@ -371,8 +371,8 @@ func (s *Sweep) renew(ctx context.Context) {
 	}
 }
 
-// Delete deletes objects unless the sweep may have been ended by others, which is ErrLost. After an
-// error some of the objects may be deleted.
+// Delete deletes objects unless the sweep may have been ended by others, which is ErrSweepLost.
+// After an error some of the objects may be deleted.
 func (s *Sweep) Delete(ctx context.Context, keys ...string) error {
 	s.mu.Lock()
 	lost, left := s.lost, s.timeout/deletePart-time.Since(s.renewed)

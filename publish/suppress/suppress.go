@@ -1,4 +1,4 @@
-// Package suppress makes takedowns hold: it finds the rows that the rules of package takedown hide,
+// Package suppress makes takedowns hold: it finds the rows that the rules of package catalog hide,
 // and has deletion tables written of the segments that have them (package deletion).
 //
 // Add and Lift change the rules of a lake. They apply the new rules to all segments of all

@@ -3,7 +3,7 @@ package command
 // A schedule is one of Temporal: what a person changes there, in the UI or with temporal, counts.
 // It has a name, which is one in its lake, and the id NAME@LAKE. Runs that it starts have this id
 // and the time at which they were due at its end. An ingest of inputs with a date in their names
-// takes the date from that time (package dated), so that late runs and backfills read what they
+// takes the date from that time (ingest.Date), so that late runs and backfills read what they
 // would have read in time.
 
 import (

@@ -1,4 +1,4 @@
-package frontier_test
+package frontier
 
 import (
 	"bytes"
@@ -10,24 +10,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/urlake/urlake/frontier"
 	"github.com/urlake/urlake/frontier/robots"
 )
 
-func open(t *testing.T, name string, damage bool) *frontier.Store {
+func openStore(t *testing.T, name string, damage bool) *robotsStore {
 	t.Helper()
-	s, damaged, err := frontier.Open(name, false)
+	s, damaged, err := openRobotsStore(name, false)
 	if err != nil || (damaged != nil) != damage {
 		t.Fatal(damaged, err)
 	}
 	return s
 }
 
-// TestStore compares a store with a map, over restarts.
-func TestStore(t *testing.T) {
+// TestRobotsStore compares a store with a map, over restarts.
+func TestRobotsStore(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "robots")
-	s := open(t, name, false)
-	want := map[[2]string]frontier.File{}
+	s := openStore(t, name, false)
+	want := map[[2]string]robotsEntry{}
 	rng := rand.New(rand.NewPCG(1, 2))
 	now := int64(1000)
 	if until, err := s.Expiries(now, [][2]string{{"a", "b"}}); until != nil || err != nil {
@@ -41,7 +40,7 @@ func TestStore(t *testing.T) {
 		switch rng.IntN(6) {
 		case 0:
 			text := bytes.Repeat([]byte(fmt.Sprintln("Disallow: /", rng.IntN(100))), 1+rng.IntN(50)*rng.IntN(800))
-			f := frontier.File{Host: host, Text: text, Expires: now + rng.Int64N(400), Delay: time.Duration(rng.IntN(50)) * time.Millisecond}
+			f := robotsEntry{Host: host, Text: text, Expires: now + rng.Int64N(400), Delay: time.Duration(rng.IntN(50)) * time.Millisecond}
 			before, ok, err := s.Head(key, host, now)
 			if old := want[at]; err != nil || ok != (old.Expires > now) || ok && (before.Delay != old.Delay || before.Expires != old.Expires) {
 				t.Fatal(before, old, err)
@@ -55,7 +54,7 @@ func TestStore(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			s = open(t, name, false)
+			s = openStore(t, name, false)
 		case 2:
 			var err error
 			if cursor, err = s.Forget(now, cursor, 3); err != nil {
@@ -63,7 +62,7 @@ func TestStore(t *testing.T) {
 			}
 		case 3:
 			var got, live []string
-			err := s.Files(key, now, func(f frontier.File) bool {
+			err := s.Files(key, now, func(f robotsEntry) bool {
 				got = append(got, fmt.Sprint(f.Host, f.Expires, f.Delay))
 				return true
 			})
@@ -96,7 +95,7 @@ func TestStore(t *testing.T) {
 	if err := os.WriteFile(name, bytes.Repeat([]byte("x"), 10_000), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	s = open(t, name, true)
+	s = openStore(t, name, true)
 	if _, ok, err := s.Get("k1", "h1", 0); ok || err != nil {
 		t.Fatal(ok, err)
 	}
@@ -110,10 +109,10 @@ func TestStore(t *testing.T) {
 // when what is damaged is replaced.
 func TestDamage(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "robots")
-	s := open(t, name, false)
+	s := openStore(t, name, false)
 	text := func(i int) []byte { return bytes.Repeat([]byte(fmt.Sprintln("Disallow: /", i, i*7919)), 1+i%40) }
 	for i := range 60 {
-		if err := s.Put("k", frontier.File{Host: fmt.Sprint("h", i), Text: text(i), Expires: 100}); err != nil {
+		if err := s.Put("k", robotsEntry{Host: fmt.Sprint("h", i), Text: text(i), Expires: 100}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +131,7 @@ func TestDamage(t *testing.T) {
 		if err := os.WriteFile(copied, damaged, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		s, replaced, err := frontier.Open(copied, false)
+		s, replaced, err := openRobotsStore(copied, false)
 		if err != nil {
 			t.Fatalf("byte %d: %v", at, err)
 		}
@@ -146,9 +145,9 @@ func TestDamage(t *testing.T) {
 			}
 		}
 		_, _ = s.Expiries(1, [][2]string{{"k", "h1"}})
-		_ = s.Files("k", 1, func(frontier.File) bool { return true })
+		_ = s.Files("k", 1, func(robotsEntry) bool { return true })
 		_, _ = s.Forget(200, nil, 1000)
-		_ = s.Put("k", frontier.File{Host: "h1", Text: text(1), Expires: 100})
+		_ = s.Put("k", robotsEntry{Host: "h1", Text: text(1), Expires: 100})
 		if err := s.Close(); err != nil && replaced != nil {
 			t.Errorf("byte %d: %v", at, err)
 		}

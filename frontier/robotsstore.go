@@ -24,8 +24,8 @@ import (
 // lockWait is how long Open waits for another process to close the file.
 const lockWait = 5 * time.Second
 
-// File is the robots.txt of a host.
-type File struct {
+// robotsEntry is the robots.txt of a host.
+type robotsEntry struct {
 	// Host is the host, with its port if that is not the default.
 	Host string
 	Text []byte
@@ -35,8 +35,8 @@ type File struct {
 	Delay time.Duration
 }
 
-// Store keeps files by key and host. It may be used by several goroutines.
-type Store struct {
+// robotsStore keeps files by key and host. It may be used by several goroutines.
+type robotsStore struct {
 	db *bbolt.DB
 	// some says that the store is not empty.
 	some    atomic.Bool
@@ -53,22 +53,22 @@ var errDamaged = errors.New("robots.txt files are damaged; fetch them again")
 // header is the part of a value before the compressed text: expiry and delay in milliseconds.
 const header = 16
 
-// Open opens the store in a file, or makes it. A file that is damaged is replaced, and Damaged says
-// why. Sync waits for the disk after each change.
-func Open(name string, sync bool) (s *Store, damaged, err error) {
-	s, err = open(name, sync)
+// openRobotsStore opens the store in a file, or makes it. A file that is damaged is replaced, and
+// Damaged says why. Sync waits for the disk after each change.
+func openRobotsStore(name string, sync bool) (s *robotsStore, damaged, err error) {
+	s, err = openRobotsFile(name, sync)
 	if err != nil && !errors.Is(err, bolterrors.ErrTimeout) && !os.IsPermission(err) {
 		if _, missing := os.Stat(name); missing == nil {
 			damaged = err
 			if err = os.Rename(name, name+".damaged"); err == nil {
-				s, err = open(name, sync)
+				s, err = openRobotsFile(name, sync)
 			}
 		}
 	}
 	return s, damaged, err
 }
 
-func open(name string, sync bool) (opened *Store, err error) {
+func openRobotsFile(name string, sync bool) (opened *robotsStore, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if p := recover(); p != nil { // the library panics over pages that it cannot read
@@ -80,7 +80,7 @@ func open(name string, sync bool) (opened *Store, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	s := &Store{db: db}
+	s := &robotsStore{db: db}
 	fresh := false
 	err = s.view(func(b *bbolt.Bucket) error {
 		if fresh = b == nil; !fresh {
@@ -108,7 +108,7 @@ func open(name string, sync bool) (opened *Store, err error) {
 }
 
 // Close closes the store.
-func (s *Store) Close() (err error) {
+func (s *robotsStore) Close() (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer s.caught(&err)
 	s.decoder.Close()
@@ -117,19 +117,19 @@ func (s *Store) Close() (err error) {
 
 // view and update call do in a transaction. The library follows offsets of damaged pages wherever
 // they lead, and panics.
-func (s *Store) view(do func(b *bbolt.Bucket) error) (err error) {
+func (s *robotsStore) view(do func(b *bbolt.Bucket) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer s.caught(&err)
 	return s.db.View(func(tx *bbolt.Tx) error { return do(tx.Bucket(bucket)) })
 }
 
-func (s *Store) update(do func(b *bbolt.Bucket) error) (err error) {
+func (s *robotsStore) update(do func(b *bbolt.Bucket) error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer s.caught(&err)
 	return s.db.Update(func(tx *bbolt.Tx) error { return do(tx.Bucket(bucket)) })
 }
 
-func (s *Store) caught(err *error) {
+func (s *robotsStore) caught(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("%s: %w: %v", s.db.Path(), errDamaged, p)
 	}
@@ -138,7 +138,7 @@ func (s *Store) caught(err *error) {
 func name(key, host string) []byte { return []byte(key + "\x00" + host) }
 
 // Put keeps a file of a host of a key.
-func (s *Store) Put(key string, f File) error {
+func (s *robotsStore) Put(key string, f robotsEntry) error {
 	value := binary.BigEndian.AppendUint64(nil, uint64(f.Expires))
 	value = binary.BigEndian.AppendUint64(value, uint64(f.Delay.Milliseconds()))
 	value = s.encoder.EncodeAll(f.Text[:min(len(f.Text), robots.MaxText)], value)
@@ -152,7 +152,7 @@ func delayOf(value []byte) time.Duration {
 }
 
 // Get returns the file of a host of a key. It is false if there is none that holds at a time.
-func (s *Store) Get(key, host string, now int64) (f File, ok bool, err error) {
+func (s *robotsStore) Get(key, host string, now int64) (f robotsEntry, ok bool, err error) {
 	err = s.view(func(b *bbolt.Bucket) error {
 		value := b.Get(name(key, host))
 		if len(value) < header || expiresOf(value) <= now {
@@ -162,17 +162,17 @@ func (s *Store) Get(key, host string, now int64) (f File, ok bool, err error) {
 		if err != nil {
 			return fmt.Errorf("%s: robots.txt of %s: %w: %w", s.db.Path(), host, errDamaged, err)
 		}
-		f, ok = File{host, text, expiresOf(value), delayOf(value)}, true
+		f, ok = robotsEntry{host, text, expiresOf(value), delayOf(value)}, true
 		return nil
 	})
 	return f, ok, err
 }
 
 // Head is Get without the text.
-func (s *Store) Head(key, host string, now int64) (f File, ok bool, err error) {
+func (s *robotsStore) Head(key, host string, now int64) (f robotsEntry, ok bool, err error) {
 	err = s.view(func(b *bbolt.Bucket) error {
 		if value := b.Get(name(key, host)); len(value) >= header && expiresOf(value) > now {
-			f, ok = File{host, nil, expiresOf(value), delayOf(value)}, true
+			f, ok = robotsEntry{host, nil, expiresOf(value), delayOf(value)}, true
 		}
 		return nil
 	})
@@ -180,11 +180,11 @@ func (s *Store) Head(key, host string, now int64) (f File, ok bool, err error) {
 }
 
 // Empty says that the store has no files.
-func (s *Store) Empty() bool { return !s.some.Load() }
+func (s *robotsStore) Empty() bool { return !s.some.Load() }
 
 // Expiries returns until when the files of hosts hold, for each a key and a host, and 0 where there
 // is none that holds at a time. It is nil if the store is empty.
-func (s *Store) Expiries(now int64, hosts [][2]string) (until []int64, err error) {
+func (s *robotsStore) Expiries(now int64, hosts [][2]string) (until []int64, err error) {
 	if s.Empty() {
 		return nil, nil
 	}
@@ -204,13 +204,13 @@ func (s *Store) Expiries(now int64, hosts [][2]string) (until []int64, err error
 
 // Files calls yield with the files of a key that hold at a time, without their texts, by host,
 // until it returns false.
-func (s *Store) Files(key string, now int64, yield func(File) bool) error {
+func (s *robotsStore) Files(key string, now int64, yield func(robotsEntry) bool) error {
 	prefix := name(key, "")
 	return s.view(func(b *bbolt.Bucket) error {
 		c := b.Cursor()
 		for k, value := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, value = c.Next() {
 			if len(value) >= header && expiresOf(value) > now &&
-				!yield(File{string(k[len(prefix):]), nil, expiresOf(value), delayOf(value)}) {
+				!yield(robotsEntry{string(k[len(prefix):]), nil, expiresOf(value), delayOf(value)}) {
 				break
 			}
 		}
@@ -220,7 +220,7 @@ func (s *Store) Files(key string, now int64, yield func(File) bool) error {
 
 // Forget removes the files that do not hold at a time, of up to limit that it looks at. It begins
 // after a name, and returns that of the last one, nil after the end.
-func (s *Store) Forget(now int64, after []byte, limit int) (last []byte, err error) {
+func (s *robotsStore) Forget(now int64, after []byte, limit int) (last []byte, err error) {
 	if !s.some.Load() {
 		return nil, nil
 	}
