@@ -11,8 +11,8 @@
 // object named by its content, a segment is named by what it covers, and a commit's id is the
 // digest of its plan. Steps exchange small values; the lists are in the plan.
 //
-// What waits to be published is in package lake/catalog. A commit deletes the documents of which
-// its parent has everything, so a version that is lost is published again.
+// What waits to be published is in package lake/catalog. A commit deletes the documents whose
+// changes its parent has, so a version that is lost is published again.
 //
 // A publish costs what its new batches cost, whatever the size of the lake: they become one new
 // segment beside the others. An older segment is built again only if one of its batches was
@@ -168,7 +168,7 @@ type plan struct {
 	// Lost lists the batches of Base that a rebuild leaves out since they are damaged.
 	Lost []planned `json:"lost,omitempty"`
 	// Gone and Starts are those of catalog.Next, besides what follows from Removes. Settled are
-	// the documents of which Base has everything.
+	// the documents whose changes Base has.
 	Gone    []catalog.Gone `json:"gone,omitempty"`
 	Starts  []started      `json:"starts,omitempty"`
 	Settled []string       `json:"settled,omitempty"`

@@ -150,7 +150,7 @@ type filter struct {
 
 	begun  bool
 	domain string
-	hides  *catalog.Matcher // nil for a domain of which nothing is hidden
+	hides  *catalog.Matcher // nil for a domain without hidden rows
 	batch  string
 	live   bool // batch
 	keep   []int32

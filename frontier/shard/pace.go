@@ -63,7 +63,7 @@ func (p *pacer) Step() {
 	}
 }
 
-// compare returns a comparison for a sort of which each is a step.
+// compare returns the comparison of a sort; each comparison is a step.
 func compare[T any](p *pacer, compare func(a, b T) int) func(a, b T) int {
 	return func(a, b T) int {
 		p.Step()

@@ -15,7 +15,7 @@ import (
 	"github.com/urlake/urlake/lake/codec"
 )
 
-// stateID is that of a URL: a hash. State is what is known of it, of which the first word is not 0.
+// stateID is the hash of a URL. A state is what is known of the URL; its first word is not 0.
 type (
 	stateID [16]byte
 	state   = [2]uint64

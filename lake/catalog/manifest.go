@@ -164,8 +164,8 @@ func ReadManifest(ctx context.Context, store blob.Store) (*Manifest, string, err
 	return m, etag, nil
 }
 
-// ReadManifestUnchecked is ReadManifest without the check whether the lake has published more since. It
-// reads nothing but the manifest, for callers that ask often.
+// ReadManifestUnchecked is ReadManifest without the check whether the lake has published more
+// since. It reads nothing but the manifest, for callers that ask often.
 func ReadManifestUnchecked(ctx context.Context, store blob.Store) (*Manifest, string, error) {
 	m, etag, err := readManifest(ctx, store)
 	if errors.Is(err, blob.ErrNotExist) {
@@ -344,7 +344,7 @@ const maxTags = 1000
 // Versions begin with a digit, so that a tag is never taken for one.
 var tagName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._-]{0,63}$`)
 
-// ValidTag tells whether a name can be one of a tag: 1 to 64 of A-Z a-z 0-9 . _ -, the first a
+// ValidTag reports whether a name is valid for a tag: 1 to 64 of A-Z a-z 0-9 . _ -, the first a
 // letter. Current cannot.
 func ValidTag(name string) bool {
 	return tagName.MatchString(name) && !strings.EqualFold(name, Current)

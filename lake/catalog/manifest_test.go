@@ -527,7 +527,7 @@ func replaceBatch(n int) Commit {
 	return c
 }
 
-// history commits five versions, of which the fourth replaces the batch of the second.
+// history commits five versions. The fourth replaces the batch of the second.
 func history(t *testing.T) (*blob.Memory, *Manifest) {
 	t.Helper()
 	store := blob.NewMemory()

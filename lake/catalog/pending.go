@@ -357,8 +357,8 @@ type Changes struct {
 	Batches []PendingBatch
 	// Replaced are the datasets that a batch replaces, by id: the name of the batch is that one.
 	Replaced []Gone
-	// Settled are the keys of the documents of which the version knows everything, or something
-	// later. Superseded are those of which later documents say everything.
+	// Settled are the keys of the documents whose changes the version has, or has later ones of the
+	// same batches. Superseded are the keys of documents whose batches later documents change.
 	Settled, Superseded []string
 }
 

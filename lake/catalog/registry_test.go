@@ -292,7 +292,7 @@ func TestRegistryIsAsItsPageShows(t *testing.T) {
 	}
 }
 
-// A registry is restored with the names of datasets of which nothing is published.
+// A restored registry has the names of datasets without published batches, too.
 func TestRegistryIsRestoredFromItsCopy(t *testing.T) {
 	onStores(t, func(t *testing.T, store blob.Store) {
 		var want []lake.Dataset

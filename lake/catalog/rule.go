@@ -189,10 +189,10 @@ func NewTakedownID(now time.Time) string {
 
 var idForm = regexp.MustCompile(`^[0-9]{8}-[0-9a-f]{10}$`)
 
-// validTakedownID tells whether a text can be the id of a rule.
+// validTakedownID reports whether a text is a valid id of a rule.
 func validTakedownID(id string) bool { return idForm.MatchString(id) }
 
-// check tells whether the rule is one that can be stored.
+// check returns an error for a rule that cannot be stored.
 func (r *Takedown) check() error {
 	paths := r.Kind == URLTarget || r.Kind == PrefixTarget
 	switch {
@@ -214,7 +214,7 @@ func (r *Takedown) check() error {
 	return nil
 }
 
-// Names are the domains of which the rule can hide rows whatever the public suffix list: the host
+// Names are the domains whose rows the rule can hide, whatever the public suffix list: the host
 // and all names above it. Rows of a Domain can also be of domains below it, if a list has it as a
 // public suffix.
 func (t *Target) Names() (names []string) { return slices.Collect(upward(t.Host)) }
@@ -290,7 +290,7 @@ func (s *Takedowns) Without(id string) *Takedowns {
 	return NewTakedowns(slices.DeleteFunc(slices.Clone(s.all), func(r Takedown) bool { return r.ID == id })...)
 }
 
-// Names returns all domains of which the rules can hide rows, ascending; see Target.Names.
+// Names returns all domains whose rows the rules can hide, ascending; see Target.Names.
 func (s *Takedowns) Names() []string { return slices.Sorted(maps.Keys(s.byName)) }
 
 // Domains returns the domains that rules of kind Domain name, ascending.

@@ -46,7 +46,7 @@ type TakedownRef struct {
 
 // TakedownSegment is a segment that the rules were applied to.
 type TakedownSegment struct {
-	// ID is that of the segment, or names what versions leave of it (catalog.Segment.View).
+	// ID is the id of the segment, or names what versions leave of it (catalog.Segment.View).
 	ID string `json:"id"`
 	// Hidden is the number of rows that the rules hide. Table names the deletion table that also
 	// lacks these, in the place of the one that the version names. It is nil if there are none.
@@ -71,7 +71,7 @@ type TakedownDocument struct {
 type TakedownRecord struct {
 	ID   string     `json:"id"`
 	Kind TargetKind `json:"kind"`
-	// Digest is that of the rule's target.
+	// Digest is the digest of the rule's target.
 	Digest    string    `json:"digest"`
 	DatasetID uint32    `json:"dataset_id,omitempty"`
 	Dataset   string    `json:"dataset,omitempty"`

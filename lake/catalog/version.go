@@ -42,7 +42,7 @@ const (
 
 // Version is one published state of a lake. Its document is small: datasets and batches are in
 // pieces, which versions share, and are read by the methods that take a context. The nil version is
-// that of a lake of which nothing is published.
+// the state of a lake without published batches.
 //
 // The batches are kept by segment, since a segment keeps its batches as long as it is published. So
 // a publish writes the batches of its own segment and changes none of the others.
@@ -238,7 +238,7 @@ func VersionKey(id string) string { return versionRoot + id + ".json" }
 
 var versionID = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}\.[0-9]{3}Z-[0-9a-f]{8}$`)
 
-// ValidVersionID tells whether id has the form of a version id.
+// ValidVersionID reports whether id has the form of a version id.
 func ValidVersionID(id string) bool { return versionID.MatchString(id) }
 
 // nextVersionID returns the id of a new version: a time, then the first eight digits of the
@@ -277,8 +277,8 @@ func DecodeVersion(store blob.Store, data []byte, key string) (*Version, error) 
 	return v, nil
 }
 
-// DeadRows is the number of rows of the version's segments that it does not have, and that of the
-// segments with such rows.
+// DeadRows returns how many rows of its segments the version lacks, and how many segments have such
+// rows.
 func (v *Version) DeadRows() (rows int64, segments int) {
 	for i := range v.Segments {
 		if s := &v.Segments[i]; s.Dead != nil {
@@ -302,7 +302,7 @@ func (v *Version) open(store blob.Store, datasets, gone pieces.Ref) {
 	}
 }
 
-// encode returns the bytes of a version of which all but the document is written.
+// encode returns the document of a version. The objects that it names are written.
 func (v *Version) encode(key string) ([]byte, error) {
 	d := versionDocument{Version: *v, DatasetPieces: v.datasets.Ref(), GonePieces: v.gone.Ref()}
 	if err := d.check(key); err != nil {

@@ -88,7 +88,7 @@ func (d *sweepDocument) check() error {
 }
 
 // readSweep returns the document of the last sweep. If there is none, or it is damaged, ok is
-// false, and the ETag is that of the damaged one, "" for none.
+// false, and the ETag is the ETag of the damaged one, "" for none.
 func readSweep(ctx context.Context, store blob.Store) (d sweepDocument, etag string, ok bool, err error) {
 	etag, err = lake.LoadSealed(ctx, store, SweepKey, sweepFormat, &d)
 	if err == nil && etag != "" {

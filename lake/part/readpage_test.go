@@ -67,7 +67,7 @@ func stringsPage(prefixes, suffixes []int32, text string) []byte {
 	return testPage(pageHeader{Uncompressed: len(body)}, len(prefixes), encodingDeltaByteArray, body)
 }
 
-// longStrings is a page of n strings of nearly maxPageBytes each, of which no two are equal.
+// longStrings is a page of n strings of nearly maxPageBytes each, no two equal.
 func longStrings(n int) []byte {
 	prefixes, suffixes := make([]int32, n), make([]int32, n)
 	text := strings.Repeat("a", maxPageBytes/2) + strings.Repeat("b", n-1)

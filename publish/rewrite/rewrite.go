@@ -410,7 +410,7 @@ func (s *shuffler) part(
 	var domain, host, own string // own is the domain of the host in the new part
 	var number uint32
 	hasNumber := false
-	var hides *catalog.Matcher // nil for a domain of which nothing is hidden
+	var hides *catalog.Matcher // nil for a domain without hidden rows
 	inBatch := ""              // the batch of a union's row
 	if len(s.job.Members) > 0 {
 		inBatch = batch
